@@ -1,0 +1,1 @@
+"""The async SDK and the orca command."""

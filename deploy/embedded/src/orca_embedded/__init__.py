@@ -1,0 +1,1 @@
+"""NATS, ClickHouse and the five services on one machine, under one supervisor."""

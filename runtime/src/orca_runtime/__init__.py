@@ -1,0 +1,1 @@
+"""The decider, projector and ask shells over NATS JetStream; knows no domain."""

@@ -1,0 +1,1 @@
+"""Events, subjects, identifiers and units of Orca."""

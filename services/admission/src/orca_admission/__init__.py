@@ -1,0 +1,1 @@
+"""Decides whether a task may run: the quota ledger."""

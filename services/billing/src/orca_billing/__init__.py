@@ -1,0 +1,1 @@
+"""Prices each accepted record and charges it once."""

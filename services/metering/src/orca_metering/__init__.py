@@ -1,0 +1,1 @@
+"""Accepts each usage record once and settles totals."""

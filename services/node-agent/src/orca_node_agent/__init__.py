@@ -1,0 +1,1 @@
+"""Makes one host match its desired state and counts what ran."""

@@ -1,0 +1,1 @@
+"""Decides where a task runs and speaks to the nodes."""
