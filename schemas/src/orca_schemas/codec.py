@@ -1,0 +1,118 @@
+"""Events to bytes and back. Bytes that break the contract give an error that names the field."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+from pydantic import ValidationError
+
+from orca_schemas.envelope import Envelope
+from orca_schemas.errors import MalformedError, UnknownVersionError, from_validation
+from orca_schemas.model import EventData
+from orca_schemas.registry import EVENTS
+from orca_schemas.subjects import Kind, Role, Subject
+from orca_schemas.upcasts import upcast
+
+MAX_BODY_BYTES = 256 * 1024
+"""An event larger than this is refused; the broker's own limit is 1 MiB."""
+
+DIGEST_BYTES = 16
+_TYPE = re.compile(r"orca\.([A-Za-z]+)\.v([1-9][0-9]{0,3})")
+_SHARED = frozenset(name for name, event in EVENTS.items() if event.ROLE is None)
+_DECIDERS = frozenset({Role.ADMISSION, Role.PLACEMENT, Role.METERING, Role.BILLING})
+
+
+def encode(envelope: Envelope[Any]) -> bytes:
+    """Write an envelope as JSON, absent attributes left out."""
+    return envelope.model_dump_json(exclude_none=True).encode()
+
+
+def digest(body: bytes) -> str:
+    """The digest of an event's bytes, as the next event's ``previous`` carries it."""
+    return blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
+
+
+@cache
+def _envelope_type(event: type[EventData]) -> type[Envelope[Any]]:
+    return Envelope[event]  # type: ignore[valid-type]
+
+
+def decode(subject: Subject, body: bytes) -> Envelope[Any]:
+    """Read and check an event that stands under ``subject``.
+
+    Raises UnknownVersionError for an event or version of another release, MalformedError else.
+    """
+    event = _event_of(subject)
+    if len(body) > MAX_BODY_BYTES:
+        raise MalformedError("body", f"{len(body)} bytes", f"send at most {MAX_BODY_BYTES} bytes")
+    try:
+        envelope = _envelope_type(event).model_validate_json(body)
+    except ValidationError as error:
+        return _decode_slowly(event, body, error)
+    if envelope.type != event.type_name():
+        return _decode_slowly(event, body, None)
+    return envelope
+
+
+def _event_of(subject: Subject) -> type[EventData]:
+    event = EVENTS.get(subject.event)
+    if event is None:
+        raise UnknownVersionError("subject.event", subject.event, "no such event in this release")
+    allowed = subject.role in _DECIDERS if event.ROLE is None else subject.role is event.ROLE
+    if not allowed:
+        raise MalformedError("subject.role", subject.role, f"{subject.event} is not theirs to say")
+    if event.KIND is not None and subject.kind is not event.KIND:
+        raise MalformedError(
+            "subject.kind", subject.kind, f"{subject.event} is about a {event.KIND}"
+        )
+    return event
+
+
+def _decode_slowly(
+    event: type[EventData], body: bytes, error: ValidationError | None
+) -> Envelope[Any]:
+    """Explain what is wrong, or read an older version."""
+    raw = _json_object(body)
+    name, version = _name_and_version(raw.get("type"))
+    if name != event.__name__:
+        raise MalformedError(
+            "type", raw["type"], f"the subject says {event.__name__}; make them agree"
+        )
+    if version == event.VERSION:
+        if error is None:
+            raise MalformedError("type", raw["type"], f"write {event.type_name()}")
+        raise from_validation(error)
+    data = upcast(name, version, event.VERSION, raw.get("data", {}))
+    newest = json.dumps(raw | {"type": event.type_name(), "data": data})
+    try:
+        return _envelope_type(event).model_validate_json(newest)
+    except ValidationError as again:
+        raise from_validation(again) from None
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("body", body.decode(errors="replace"), f"not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise MalformedError("body", raw, "send a JSON object with type and data")
+    return raw
+
+
+def _name_and_version(type_: object) -> tuple[str, int]:
+    found = _TYPE.fullmatch(type_) if isinstance(type_, str) else None
+    if found is None:
+        raise MalformedError(
+            "type", "(missing)" if type_ is None else type_, "write orca.<Event>.v<N>"
+        )
+    return found[1], int(found[2])
+
+
+def kind_of(event: EventData, cause_kind: Kind) -> Kind:
+    """What an own event is about: its own kind, or its cause's."""
+    return event.KIND or cause_kind

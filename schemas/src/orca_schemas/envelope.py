@@ -1,0 +1,46 @@
+"""CloudEvents 1.0 in JSON: what stands around an event's data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Generic, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from orca_schemas.model import EventData
+from orca_schemas.positions import PositionText
+
+D = TypeVar("D", bound=EventData)
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+TraceParent = Annotated[
+    str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")
+]
+Short = Annotated[str, StringConstraints(max_length=256)]
+
+
+class Envelope(BaseModel, Generic[D]):
+    """The body of every event. A client need send only ``type`` and ``data``.
+
+    ``cause`` is the position of the input that was decided, ``timer`` what fell due (then
+    ``cause`` is what set the timer), ``correlationid`` the run, ``cursor`` the inputs done through
+    (on the last event of a decision), ``previous`` the digest of the event before this one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    specversion: Literal["1.0"] = "1.0"
+    id: UUID | None = None
+    source: Short | None = None
+    type: Short
+    subject: Short | None = None
+    time: Short | None = None
+    datacontenttype: Literal["application/json"] | None = None
+    cause: PositionText | None = None
+    timer: Short | None = None
+    correlationid: Short | None = None
+    cursor: Annotated[str, Field(max_length=2048)] | None = None
+    previous: Digest | None = None
+    traceparent: TraceParent | None = None
+    tracestate: Short | None = None
+    data: D

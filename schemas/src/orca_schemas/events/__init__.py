@@ -1,0 +1,1 @@
+"""Every event of the log, version 1, one module per role."""
