@@ -1,0 +1,215 @@
+"""Questions and answers on ``orca.ask.<namespace>.<user>.<service>.<verb>``.
+
+Every answer reflects committed state and names the position it reflects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orca_schemas.spec import TaskSpec
+from orca_schemas.units import Amount, UnixMs
+from orca_schemas.values import Gpu, Hold, Inventory, Outcome, Reason, Slot
+
+MAX_ROWS = 1000
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AskError(_Body):
+    """Why a question was not answered: the field, what stood there, what to do."""
+
+    field: str
+    value: str
+    remedy: str
+
+
+class Reply(_Body):
+    """What comes back. ``position`` is the service's own-stream position that ``data`` reflects."""
+
+    ok: bool
+    position: str | None = None
+    data: Any = None
+    error: AskError | None = None
+
+
+class TaskQuery(_Body):
+    """Which tasks: of one task id, of one namespace, or all, newest first."""
+
+    task_id: UUID | None = None
+    namespace: str | None = None
+    limit: int = Field(default=MAX_ROWS, ge=1, le=MAX_ROWS)
+
+
+class TaskRow(_Body):
+    """A task as admission or placement sees it. ``phase`` is that service's word for its state."""
+
+    task_id: UUID
+    run_id: UUID
+    namespace: str
+    name: str
+    user: str
+    phase: str
+    since_ms: UnixMs
+    submitted_at_ms: UnixMs
+    outcome: str | None = None
+    node: str | None = None
+    attempt: int = 0
+    used_tokens: int = 0
+    token_quota: int | None = None
+    gpu_type: str | None = None
+    gpu_milli: int = 0
+    queue_position: int | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+class Tasks(_Body):
+    """The answer of ``admission.tasks`` and ``placement.tasks``."""
+
+    tasks: tuple[TaskRow, ...]
+    more: bool = False
+
+
+class QuotaRow(_Body):
+    """One limit and how much of it is taken. ``limit`` None is unlimited."""
+
+    account: str
+    dimension: str
+    period: str
+    limit: int | None
+    held: Amount
+    committed: Amount
+
+
+class Quotas(_Body):
+    """The answer of ``admission.quota``."""
+
+    rows: tuple[QuotaRow, ...]
+
+
+class RunHolds(_Body):
+    """The answer of ``admission.holds``: what each live run still holds."""
+
+    holds: dict[str, tuple[Hold, ...]]
+
+
+class NodeRow(_Body):
+    """A node as placement sees it; free amounts are what no slot takes."""
+
+    node: str
+    status: str
+    boot_id: UUID
+    inventory: Inventory
+    cpu_milli_free: int
+    memory_mib_free: int
+    attempts: int
+    last_heard_ms: int | None = None
+
+
+class Nodes(_Body):
+    """The answer of ``placement.nodes``."""
+
+    nodes: tuple[NodeRow, ...]
+
+
+class GpuRow(_Body):
+    """A GPU and who sits on it."""
+
+    node: str
+    gpu: Gpu
+    milli_free: int
+    memory_mib_free: int
+    tasks: tuple[str, ...]
+
+
+class Gpus(_Body):
+    """The answer of ``placement.gpus``."""
+
+    gpus: tuple[GpuRow, ...]
+
+
+class StopAsked(_Body):
+    """An order to end an attempt."""
+
+    outcome: Outcome
+    message: str
+    grace_ms: int
+
+
+class DesiredAttempt(_Body):
+    """An attempt that belongs on the asking node. ``fence`` is the position of its Placed."""
+
+    run_id: UUID
+    task_id: UUID
+    spec: TaskSpec
+    attempt: int
+    fence: str
+    slots: tuple[Slot, ...]
+    granted_tokens: int | None
+    lease_base_tokens: int
+    stop: StopAsked | None = None
+
+
+class Desired(_Body):
+    """The answer of ``placement.desired``: everything that belongs on the node.
+
+    An attempt that is not listed is over for placement: the node may remove its remains.
+    ``sequence`` orders answers: a node ignores one lower than the highest it acted on.
+    """
+
+    sequence: int
+    known: bool
+    attempts: tuple[DesiredAttempt, ...]
+
+
+class PriceRow(_Body):
+    """A price version of the book."""
+
+    sku: str
+    price_micro_usd: int
+    unit: str
+    effective_at_ms: UnixMs
+    version: str
+
+
+class Prices(_Body):
+    """The answer of ``billing.prices``."""
+
+    prices: tuple[PriceRow, ...]
+
+
+class HistoryEvent(_Body):
+    """One event of a task's life, as ``orca describe task`` shows it."""
+
+    position: str
+    time_ms: UnixMs
+    subject: str
+    event: str
+    cause: str | None
+    run: str | None
+    traceparent: str | None
+    data: dict[str, Any]
+
+
+class History(_Body):
+    """The answer of ``<service>.history``: every event about one task, by stream and sequence."""
+
+    events: tuple[HistoryEvent, ...]
+
+
+class Status(_Body):
+    """The answer of ``<service>.status``."""
+
+    service: str
+    ready: bool
+    active: bool
+    reason: str
+    sequence: int
+    digest: str
+    lag: dict[str, int]
+    version: str
