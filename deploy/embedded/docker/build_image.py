@@ -21,10 +21,8 @@ import aiohttp
 TAG = "orca-busybox:test"
 DIGEST_LABEL = "orca.content"
 BUSYBOX_PATHS = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
-APPLETS = (
-    "sh awk cat date dd echo env false head id ip kill ls mkdir nc printf rm seq sleep tail true "
-    "wget yes"
-).split()
+APPLETS = ("sh", "awk", "cat", "date", "dd", "echo", "env", "false", "head", "id", "ls", "mkdir")
+MORE_APPLETS = ("nc", "printf", "rm", "seq", "sleep", "tail", "true", "wget", "yes")
 DOCKERFILE = """\
 FROM scratch
 ADD rootfs.tar /
@@ -55,7 +53,7 @@ def root_file_system(busybox: bytes) -> bytes:
         _add(tar, "bin/busybox", busybox, mode=0o755)
         _add(tar, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
         _add(tar, "etc/group", b"root:x:0:\nnogroup:x:65534:\n")
-        for applet in APPLETS:
+        for applet in APPLETS + MORE_APPLETS:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)

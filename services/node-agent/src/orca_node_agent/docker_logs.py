@@ -1,0 +1,202 @@
+"""The engine's log API has no byte offsets; this gives it some.
+
+A reader per attempt follows the engine's stream and counts the bytes it has passed, so reading
+on costs nothing and only a reader that has to go back starts again from the first byte. Times
+(``since``) are not used to find a place: they may repeat or step back, bytes would be lost.
+
+Limit: the engine drops the oldest output beyond ``DockerOptions.log_max_mib``. An agent that
+restarts after that counts from the oldest byte kept, and so skips as much as was dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakValueDictionary
+
+import aiohttp
+
+from orca_node_agent.docker_engine import CALL_TIMEOUT_S, NOT_FOUND, Engine
+from orca_node_agent.docker_spec import container_name
+from orca_node_agent.executor import ExecutorUnavailableError
+
+MAX_STREAMS = 64  # the client allows 100 connections; the rest is for calls
+QUEUED_CHUNKS = 2  # of at most about 128 KiB each: a reader that waits makes the engine wait
+FIRST_WAIT_S = 0.5  # the engine needs some time to open its files
+IDLE_WAIT_S = 0.05  # a running attempt that writes nothing must not hold up the caller
+END_WAIT_S = 2.0  # how long a follower may take to notice the end of its container
+HEADER_BYTES = 8  # of a frame: stream, 3 zero bytes, length (32 bits, big endian)
+SKIP_BYTES = 1 << 18
+
+
+class Demultiplexer:
+    """Takes the payload out of the engine's frames; stdout and stderr in the order written."""
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+        self._frame_left = 0
+
+    def feed(self, data: bytes) -> None:
+        """Add what the engine sent; frames may be cut anywhere."""
+        self._raw += data
+
+    def take(self, limit_bytes: int) -> bytes:
+        """The next payload bytes at hand, at most ``limit_bytes``."""
+        out = bytearray()
+        while len(out) < limit_bytes and self._next_frame():
+            part = self._raw[: min(self._frame_left, limit_bytes - len(out))]
+            del self._raw[: len(part)]
+            self._frame_left -= len(part)
+            out += part
+        return bytes(out)
+
+    def _next_frame(self) -> bool:
+        """Whether a payload byte is at hand; passes headers (of empty frames too)."""
+        while not self._frame_left and len(self._raw) >= HEADER_BYTES:
+            self._frame_left = int.from_bytes(self._raw[4:HEADER_BYTES], "big")
+            del self._raw[:HEADER_BYTES]
+        return self._frame_left > 0 and len(self._raw) > 0
+
+
+class LogStream:
+    """One pass over the output of a container; ``position`` is the offset of its next byte."""
+
+    def __init__(self, engine: Engine, name: str, follow: bool) -> None:
+        self.follow = follow
+        self.position = 0
+        self.ended = False
+        self._engine, self._name = engine, name
+        self._demux = Demultiplexer()
+        self._chunks: asyncio.Queue[bytes | Exception] = asyncio.Queue(QUEUED_CHUNKS)
+        self._pump_task = asyncio.create_task(self._pump())
+
+    async def read(self, offset: int, limit_bytes: int, wait_s: float) -> bytes:
+        """At most ``limit_bytes`` from ``offset`` on, which must not lie before ``position``.
+
+        Short when the output ends or nothing comes for ``wait_s``; where it was cut off by that,
+        ``ended`` stays false. Raises ExecutorUnavailableError.
+        """
+        assert offset >= self.position, (offset, self.position)
+        while self.position < offset:
+            if not await self._take(min(SKIP_BYTES, offset - self.position), wait_s):
+                return b""
+        out = bytearray()
+        while len(out) < limit_bytes:
+            part = await self._take(limit_bytes - len(out), wait_s)
+            if not part:
+                break
+            out += part
+        return bytes(out)
+
+    async def close(self) -> None:
+        """End the pass and its connection."""
+        self._pump_task.cancel()
+        await asyncio.gather(self._pump_task, return_exceptions=True)
+
+    async def _take(self, limit_bytes: int, wait_s: float) -> bytes:
+        while not (part := self._demux.take(limit_bytes)) and not self.ended:
+            try:
+                async with asyncio.timeout(wait_s):
+                    chunk = await self._chunks.get()
+            except TimeoutError:
+                return b""
+            self._accept(chunk)
+        self.position += len(part)
+        return part
+
+    def _accept(self, chunk: bytes | Exception) -> None:
+        if isinstance(chunk, Exception):
+            self.ended = True
+            raise ExecutorUnavailableError(f"output of {self._name}: {chunk}") from chunk
+        if chunk:
+            self._demux.feed(chunk)
+        else:
+            self.ended = True
+
+    async def _pump(self) -> None:
+        """Carry chunks from the engine to the queue: bytes, then b"" for the end, or an error.
+
+        A task of its own because the engine holds back even the headers until there is output.
+        """
+        try:
+            await self._carry()
+        except (ExecutorUnavailableError, aiohttp.ClientError, OSError) as error:
+            await self._chunks.put(error)
+        else:
+            await self._chunks.put(b"")
+
+    async def _carry(self) -> None:
+        async with self._engine.call(f"output of {self._name}") as docker:
+            await docker.version()  # the version of the API is in the address
+        address = f"{docker.docker_host}/{docker.api_version}/containers/{self._name}/logs"
+        params = {"stdout": "1", "stderr": "1", "follow": str(int(self.follow))}
+        async with docker.session.get(address, params=params) as response:
+            if response.status == NOT_FOUND:
+                return
+            response.raise_for_status()
+            while chunk := await response.content.readany():
+                await self._chunks.put(chunk)
+
+
+class LogReader:
+    """Reads the output of attempts by offset; at most MAX_STREAMS passes are held open."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._streams: dict[str, LogStream] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def read(self, key: str, offset: int, limit_bytes: int, running: bool) -> bytes:
+        """Output from ``offset`` on. Of an exited attempt, empty means that there is no more.
+
+        Raises ExecutorUnavailableError.
+        """
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            try:
+                return await self._read(key, offset, limit_bytes, running)
+            except ExecutorUnavailableError:
+                await self.forget(key)  # its position is no longer known
+                raise
+
+    async def _read(self, key: str, offset: int, limit_bytes: int, running: bool) -> bytes:
+        stream = self._streams.pop(key, None)
+        if stream is None or stream.position > offset or (stream.ended and running):
+            stream = await self._open(key, stream, follow=running)
+            wait_s = FIRST_WAIT_S
+        else:
+            self._streams[key] = stream  # again, as the one used last
+            wait_s = IDLE_WAIT_S if running else END_WAIT_S
+        if not stream.follow:
+            return await _read_whole(stream, offset, limit_bytes)
+        data = await stream.read(offset, limit_bytes, wait_s)
+        if data or running:
+            return data
+        # The container has ended, and with it the follower: what it may have missed is on disk.
+        stream = await self._open(key, stream, follow=False)
+        return await _read_whole(stream, offset, limit_bytes)
+
+    async def forget(self, key: str) -> None:
+        """Close the pass of an attempt."""
+        stream = self._streams.pop(key, None)
+        if stream is not None:
+            await stream.close()
+
+    async def close(self) -> None:
+        """Close all passes."""
+        for key in list(self._streams):
+            await self.forget(key)
+
+    async def _open(self, key: str, old: LogStream | None, follow: bool) -> LogStream:
+        if old is not None:
+            await old.close()
+        while len(self._streams) >= MAX_STREAMS:
+            await self.forget(next(iter(self._streams)))
+        self._streams[key] = LogStream(self._engine, container_name(key), follow)
+        return self._streams[key]
+
+
+async def _read_whole(stream: LogStream, offset: int, limit_bytes: int) -> bytes:
+    data = await stream.read(offset, limit_bytes, CALL_TIMEOUT_S)
+    if len(data) < limit_bytes and not stream.ended:
+        raise ExecutorUnavailableError("output: the Docker Engine stopped answering")
+    return data
