@@ -5,11 +5,12 @@ import json
 import uuid
 from urllib.parse import parse_qsl, urlsplit
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
 from orca_embedded.clickhouse import auth, compression, parameters
+from orca_embedded.clickhouse.bodies import Bodies, Holder
 from orca_embedded.clickhouse.engine import DEFAULT_FORMAT, Engine, Query, Result
-from orca_embedded.clickhouse.errors import ACCESS_DENIED, NOT_IMPLEMENTED, ServerError, refusal
+from orca_embedded.clickhouse.errors import ACCESS_DENIED, ServerError, refusal
 from orca_embedded.clickhouse.gate import Gate
 from orca_embedded.clickhouse.options import Options
 from orca_embedded.clickhouse.parameters import Ask
@@ -47,13 +48,15 @@ class HttpInterface:
         self._engine = engine
         self._gate = gate
         self._options = options
+        self._bodies = Bodies(options.max_body_bytes)
 
     def app(self) -> web.Application:
         """The routes: ``/`` for queries, ``/ping`` and ``/replicas_status`` for health."""
         app = web.Application()
         app.router.add_get("/ping", self._ok)
         app.router.add_get("/replicas_status", self._ok)
-        app.router.add_route("*", "/", self._query)
+        app.router.add_get("/", self._query)
+        app.router.add_post("/", self._query)
         return app
 
     async def _ok(self, _request: web.Request) -> web.Response:
@@ -62,62 +65,41 @@ class HttpInterface:
     async def _query(self, request: web.Request) -> web.StreamResponse:
         query_id = ""
         try:
-            _refuse_foreign_page(request)
-            ask, sql = await self._read(request)
+            ask = self._admit(request)
             query_id = ask.query_id or str(uuid.uuid4())
-            if not sql.strip() and request.method == "GET":
-                return await self._ok(request)
-            answer = await self._gate.run(lambda: self._answer(request, ask, sql))
+            async with self._bodies.holding() as holder:
+                ask, sql = await self._read(request, ask, holder)
+                if not sql.strip() and request.method == "GET":
+                    return await self._ok(request)
+                answer = await self._gate.run(lambda: self._answer(request, ask, sql))
         except ServerError as error:
             return self._failed(error, query_id)
         return await self._send(request, answer, query_id)
 
-    async def _read(self, request: web.Request) -> tuple[Ask, bytes]:
-        """The request's keys and its SQL; the URL's query and the body are one text."""
-        pairs = parse_qsl(
-            urlsplit(request.raw_path).query, keep_blank_values=True, errors="surrogateescape"
-        )
+    def _admit(self, request: web.Request) -> Ask:
+        """The keys of the URL, after the checks that need no body."""
+        _refuse_foreign_page(request)
+        ask = parameters.sort(_url_keys(request))
+        auth.check(request.headers, ask, self._options.user, self._options.password)
+        return ask
+
+    async def _read(self, request: web.Request, ask: Ask, holder: Holder) -> tuple[Ask, bytes]:
+        """All keys, of a form too, and the SQL: the key ``query`` and the body are one text."""
+        body = b""
         if request.content_type == "multipart/form-data":
-            auth.check(request.headers, parameters.sort(pairs), *self._credentials())
-            pairs, body = [*pairs, *await self._form(request)], b""
+            fields = await holder.read_form(request)
+            ask = parameters.sort([*_url_keys(request), *fields])
         else:
-            auth.check(request.headers, parameters.sort(pairs), *self._credentials())
-            body = await self._body(request)
-        ask = parameters.sort(pairs)
+            body = await self._plain_body(request, await holder.read(request.content))
         query = ask.query.encode(errors="surrogateescape")
         return ask, b"\n".join(part for part in (query, body) if part)
 
-    def _credentials(self) -> tuple[str, str]:
-        return self._options.user, self._options.password
-
-    async def _body(self, request: web.Request) -> bytes:
+    async def _plain_body(self, request: web.Request, body: bytes) -> bytes:
         encoding = request.headers.get("Content-Encoding", "").strip().lower()
-        limit = self._options.max_body_bytes
-        if (request.content_length or 0) > limit:
-            raise compression.body_too_large(limit)
-        chunks = bytearray()
-        async for chunk in request.content.iter_any():
-            chunks += chunk
-            if len(chunks) > limit:
-                raise compression.body_too_large(limit)
-        body = bytes(chunks)
         if encoding in {"", "identity"}:
             return body
+        limit = self._options.max_body_bytes
         return await self._gate.run(lambda: compression.decompress(body, encoding, limit))
-
-    async def _form(self, request: web.Request) -> list[tuple[str, str]]:
-        pairs: list[tuple[str, str]] = []
-        left_bytes = self._options.max_body_bytes
-        async for part in await request.multipart():
-            if not isinstance(part, BodyPartReader) or part.filename is not None:
-                message = "External data is not available; insert it into a table first"
-                raise refusal(NOT_IMPLEMENTED, "NOT_IMPLEMENTED", message)
-            value = bytes(await part.read())
-            left_bytes -= len(value)
-            if left_bytes < 0:
-                raise compression.body_too_large(self._options.max_body_bytes)
-            pairs.append((part.name or "", value.decode(errors="surrogateescape")))
-        return pairs
 
     def _answer(self, request: web.Request, ask: Ask, sql: bytes) -> Answer:
         """Parse, run and compress; blocking, so called in a thread."""
@@ -135,12 +117,13 @@ class HttpInterface:
     ) -> Query:
         settings = {
             "max_result_bytes": str(self._options.max_result_bytes),
+            "max_memory_usage": str(self._options.max_query_memory_bytes),
             "max_execution_time": str(self._options.max_execution_s),
             **ask.settings,
         }
-        if request.method != "POST":
+        if request.method != "POST" and settings.get("readonly") != "1":
             # As on a server, so that a link can never change data.
-            settings.setdefault("readonly", "2")
+            settings["readonly"] = "2"
         return Query(
             statement=statement,
             database=ask.database or request.headers.get("X-ClickHouse-Database", ""),
@@ -182,6 +165,12 @@ class HttpInterface:
             "X-ClickHouse-Query-Id": query_id,
             "X-ClickHouse-Timezone": self._engine.timezone,
         }
+
+
+def _url_keys(request: web.Request) -> list[tuple[str, str]]:
+    """The keys as they were sent: bytes that are not UTF-8 survive as surrogates."""
+    raw = urlsplit(request.raw_path).query
+    return parse_qsl(raw, keep_blank_values=True, errors="surrogateescape")
 
 
 def _refuse_foreign_page(request: web.Request) -> None:

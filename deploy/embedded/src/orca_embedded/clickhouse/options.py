@@ -8,11 +8,22 @@ from pathlib import Path
 DEFAULT_MAX_BODY_BYTES = 256 * 1024 * 1024
 # Results are held whole before the first byte is sent, so that an error always has its status.
 DEFAULT_MAX_RESULT_BYTES = 512 * 1024 * 1024
+DEFAULT_MAX_QUERY_MEMORY_BYTES = 4 * 1024 * 1024 * 1024
 DEFAULT_MAX_EXECUTION_S = 600
 DEFAULT_STOP_GRACE_S = 60
 # The engine spreads one query over all cores; these bound how many it juggles at once.
 DEFAULT_MAX_RUNNING = 16
 DEFAULT_MAX_WAITING = 256
+
+_LIMITS = {
+    "--max-body-bytes": DEFAULT_MAX_BODY_BYTES,
+    "--max-result-bytes": DEFAULT_MAX_RESULT_BYTES,
+    "--max-query-memory-bytes": DEFAULT_MAX_QUERY_MEMORY_BYTES,
+    "--max-execution-s": DEFAULT_MAX_EXECUTION_S,
+    "--max-running": DEFAULT_MAX_RUNNING,
+    "--max-waiting": DEFAULT_MAX_WAITING,
+    "--stop-grace-s": DEFAULT_STOP_GRACE_S,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,7 @@ class Options:
     password: str = ""
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES
+    max_query_memory_bytes: int = DEFAULT_MAX_QUERY_MEMORY_BYTES
     max_execution_s: int = DEFAULT_MAX_EXECUTION_S
     max_running: int = DEFAULT_MAX_RUNNING
     max_waiting: int = DEFAULT_MAX_WAITING
@@ -37,15 +49,11 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m orca_embedded.clickhouse", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory of this server alone")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=_port, default=8123)
+    parser.add_argument("--port", type=_port, default=8123, help="0 takes a free one")
     parser.add_argument("--user", default="default")
-    parser.add_argument("--password", default="")
-    parser.add_argument("--max-body-bytes", type=_positive, default=DEFAULT_MAX_BODY_BYTES)
-    parser.add_argument("--max-result-bytes", type=_positive, default=DEFAULT_MAX_RESULT_BYTES)
-    parser.add_argument("--max-execution-s", type=_positive, default=DEFAULT_MAX_EXECUTION_S)
-    parser.add_argument("--max-running", type=_positive, default=DEFAULT_MAX_RUNNING)
-    parser.add_argument("--max-waiting", type=_positive, default=DEFAULT_MAX_WAITING)
-    parser.add_argument("--stop-grace-s", type=_positive, default=DEFAULT_STOP_GRACE_S)
+    parser.add_argument("--password", default="", help="empty asks nobody for one")
+    for flag, default in _LIMITS.items():
+        parser.add_argument(flag, type=_positive, default=default, help=f"default {default}")
     return Options(**vars(parser.parse_args(arguments)))
 
 

@@ -76,7 +76,7 @@ def parse(sql: bytes) -> Statement:
         return _parse_insert(sql, _Cursor(tokens))
     seen = [first, *tokens]
     _refuse_what_a_server_refuses(seen)
-    return Statement(sql, first.text in _RETURNS_ROWS, _trailing_format(seen))
+    return Statement(sql, first.text in _RETURNS_ROWS, _trailing_format(sql, seen))
 
 
 class _Cursor:
@@ -185,12 +185,12 @@ def _refuse_what_a_server_refuses(tokens: list[Token]) -> None:
             raise refusal(UNSUPPORTED_METHOD, "UNSUPPORTED_METHOD", message)
 
 
-def _trailing_format(tokens: list[Token]) -> str | None:
+def _trailing_format(sql: bytes, tokens: list[Token]) -> str | None:
     """The name after the FORMAT that ends the statement or stands before its SETTINGS."""
     tokens = [token for token in tokens if not token.is_mark(b";")]
     for index in range(len(tokens) - 1, 1, -1):
         if tokens[index].kind == "word" and tokens[index - 1].is_word(b"FORMAT"):
             rest = tokens[index + 1 :]
             ends = not rest or rest[0].is_word(b"SETTINGS")
-            return tokens[index].text.decode() if ends else None
+            return sql[tokens[index].start : tokens[index].end].decode() if ends else None
     return None
