@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from uuid import UUID
 
 from orca_schemas.codec import decode
@@ -87,4 +88,15 @@ def recorded(stored: Stored) -> Recorded:
         data=envelope.data,
         run=envelope.correlationid,
         traceparent=envelope.traceparent,
+    )
+
+
+def unreadable(stored: Stored, error: MalformedError) -> Unreadable:
+    """Keep a message that is no event, with the reason."""
+    return Unreadable(
+        position=stored.position,
+        subject=stored.subject,
+        time_ms=stored.time_ms,
+        error=error,
+        body_sha256=sha256(stored.body).hexdigest(),
     )

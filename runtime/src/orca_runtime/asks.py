@@ -1,0 +1,138 @@
+"""Questions over request and reply, answered from committed state by the active replica.
+
+FastStream carries them: subscription, middleware and the AsyncAPI document are its work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from faststream.nats import NatsBroker
+from faststream.nats.annotations import NatsMessage
+from faststream.nats.prometheus import NatsPrometheusMiddleware
+from orca_schemas.asks import AskError, Reply
+from orca_schemas.errors import MalformedError, from_validation
+from orca_schemas.positions import Position
+from orca_schemas.subjects import ask_subject
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, ValidationError
+
+from orca_runtime.connection import connection_options
+from orca_runtime.log import EventLog
+from orca_runtime.settings import ServiceSettings
+from orca_runtime.shell import DeciderShell
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Who asks, and what the answer reflects. ``sequence`` is of the own stream."""
+
+    namespace: str
+    user: str
+    now_ms: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A question answered from state: ``answer(state, query, ask)`` is pure."""
+
+    query: type[BaseModel] | None
+    answer: Callable[[Any, Any, Ask], BaseModel]
+
+
+@dataclass(frozen=True)
+class LogVerb:
+    """A question answered by reading the log: ``answer(log, query, ask)``."""
+
+    query: type[BaseModel] | None
+    answer: Callable[[EventLog, Any, Ask], Awaitable[BaseModel]]
+
+
+Verbs = Mapping[str, Verb | LogVerb]
+
+
+class AskServer:
+    """Answers a service's verbs. A replica that is not active stays silent."""
+
+    def __init__(
+        self,
+        service: str,
+        shell: DeciderShell[Any],
+        verbs: Verbs,
+        settings: ServiceSettings,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._service, self._shell, self._verbs = service, shell, verbs
+        self.broker = NatsBroker(
+            settings.nats_url,
+            name=f"orca-{service}-asks",
+            middlewares=(NatsPrometheusMiddleware(registry=registry, app_name=f"orca-{service}"),),
+            logger=None,
+            apply_types=True,
+            graceful_timeout=5.0,
+            **connection_options(settings),
+        )
+        for verb in verbs:
+            self._subscribe(verb)
+
+    def _subscribe(self, verb: str) -> None:
+        async def handle(message: NatsMessage) -> None:
+            await self._handle(verb, message)
+
+        handle.__name__ = f"{self._service}_{verb}"
+        # no_reply: the reply is sent by hand, so that a silent standby sends none at all.
+        self.broker.subscriber(
+            ask_subject("*", "*", self._service, verb),
+            no_reply=True,
+            max_workers=None,
+            title=f"{self._service}.{verb}",
+            description=f"Answers {self._service}.{verb} from committed state",
+        )(handle)
+
+    async def _handle(self, verb: str, message: NatsMessage) -> None:
+        raw = message.raw_message
+        chosen = self._verbs[verb]
+        if not raw.reply or not (self._shell.active or verb == "status"):
+            return
+        reply = await self._answer(chosen, raw.subject, raw.data)
+        await self.broker.publish(
+            reply.model_dump_json(exclude_none=True).encode(),
+            subject=raw.reply,
+            headers={},
+            timeout=2.0,
+        )
+
+    async def _answer(self, verb: Verb | LogVerb, subject: str, body: bytes) -> Reply:
+        _, _, namespace, user, _, _ = subject.split(".")
+        folded = self._shell.folded
+        ask = Ask(namespace, user, time.time_ns() // 1_000_000, folded.sequence)
+        try:
+            query = _query(verb.query, body)
+            if isinstance(verb, LogVerb):
+                data = await verb.answer(self._shell.log, query, ask)
+            else:
+                data = verb.answer(folded.state, query, ask)
+        except MalformedError as error:
+            problem = AskError(field=error.field, value=error.value, remedy=error.remedy)
+            return Reply(ok=False, error=problem)
+        except Exception as error:  # noqa: BLE001 - a question must not stop the service
+            problem = AskError(
+                field="ask", value=subject, remedy=f"{type(error).__name__}: {error}"
+            )
+            return Reply(ok=False, error=problem)
+        stream = self._shell.decider.stream
+        position = str(Position(stream, self._shell.epoch, folded.sequence))
+        return Reply(ok=True, position=position, data=data.model_dump(mode="json"))
+
+
+def _query(model: type[BaseModel] | None, body: bytes) -> BaseModel | None:
+    if model is None:
+        return None
+    try:
+        return model.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        raise from_validation(error) from None

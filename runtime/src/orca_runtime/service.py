@@ -1,0 +1,145 @@
+"""A decider service as a process: the one composition root that all five share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import structlog
+from orca_schemas.asks import Status
+
+from orca_runtime.asks import Ask, AskServer, Verb, Verbs
+from orca_runtime.clock import SystemClock
+from orca_runtime.decider import Decider
+from orca_runtime.jetstream import JetStreamLog
+from orca_runtime.lease import KvLease
+from orca_runtime.logs import configure
+from orca_runtime.metrics import DeciderMetrics
+from orca_runtime.projector import Projector
+from orca_runtime.settings import ServiceSettings
+from orca_runtime.shell import DeciderShell
+from orca_runtime.snapshot import FileSnapshots
+from orca_runtime.tables import state_digest
+from orca_runtime.tracing import Tracer, exporter_to
+
+STOP_S = 10.0
+"""How long a service may take to let go before it is cut off."""
+
+_log = structlog.get_logger(__name__)
+
+Observer = Callable[[DeciderShell[Any], JetStreamLog], Awaitable[None]]
+
+
+def _no_projectors(_: ServiceSettings) -> Sequence[Projector]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a service is made of."""
+
+    name: str
+    decider: Decider[Any, Any]
+    verbs: Verbs
+    projectors: Callable[[Any], Sequence[Projector]] = _no_projectors
+    observers: Sequence[Observer] = field(default=())
+
+
+def run(service: Service, settings: ServiceSettings) -> None:
+    """Run until SIGTERM or SIGINT. The exit code is 0 after a clean end."""
+    configure(service.name, settings.log_level)
+    asyncio.run(_run(service, settings))
+
+
+async def _run(service: Service, settings: ServiceSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    password = settings.nats_password.get_secret_value() if settings.nats_password else None
+    log = await JetStreamLog.connect(
+        settings.nats_url, name=f"orca-{service.name}", user=settings.nats_user, password=password
+    )
+    clock, metrics = SystemClock(), DeciderMetrics(service.name)
+    metrics.serve(settings.metrics_port)
+    tracer = Tracer(service.name, exporter_to(settings.otlp_endpoint))
+    lease = KvLease(log.nc, service.name, _replica(settings), clock)
+    shell = DeciderShell(
+        service.decider,
+        log,
+        clock=clock,
+        lease=lease,
+        metrics=metrics,
+        tracer=tracer,
+        snapshots=FileSnapshots(service.decider, log, settings.data_dir / "snapshots"),
+    )
+    verbs = {**service.verbs, "status": Verb(None, _status(service, shell))}
+    asks = AskServer(service.name, shell, verbs, settings, metrics.registry)
+    await asks.broker.start()
+    tasks = [
+        asyncio.create_task(lease.keep(), name="lease"),
+        asyncio.create_task(shell.run(), name="shell"),
+        *(
+            asyncio.create_task(p.run(log, lambda: shell.active))
+            for p in service.projectors(settings)
+        ),
+        *(asyncio.create_task(_observe(observer, shell, log)) for observer in service.observers),
+    ]
+    await _until_stopped(stop, tasks)
+    await _let_go(tasks, asks, log, tracer)
+
+
+async def _observe(observer: Observer, shell: DeciderShell[Any], log: JetStreamLog) -> None:
+    await observer(shell, log)
+
+
+async def _until_stopped(stop: asyncio.Event, tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Wait for a signal, or for a task that ended though none should."""
+    stopper = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait({stopper, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    stopper.cancel()
+    for task in done - {stopper}:
+        _log.error(
+            "a part of the service ended", part=task.get_name(), error=repr(task.exception())
+        )
+        raise SystemExit(1)
+
+
+async def _let_go(
+    tasks: Sequence[asyncio.Task[Any]], asks: AskServer, log: JetStreamLog, tracer: Tracer
+) -> None:
+    try:
+        async with asyncio.timeout(STOP_S):
+            for task in reversed(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asks.broker.stop()
+            await log.close()
+            await asyncio.to_thread(tracer.close)
+    except Exception as error:  # noqa: BLE001 - on the way out nothing may hold us
+        _log.warning("did not let go cleanly", error=repr(error))
+
+
+def _status(service: Service, shell: DeciderShell[Any]) -> Callable[[Any, Any, Ask], Status]:
+    def status(state: Any, _query: Any, ask: Ask) -> Status:
+        return Status(
+            service=service.name,
+            ready=shell.ready,
+            active=shell.active,
+            reason=shell.reason,
+            sequence=ask.sequence,
+            digest=state_digest(service.decider.state_type, state),
+            lag=shell.waiting(),
+            version=version("orca-runtime"),
+        )
+
+    return status
+
+
+def _replica(settings: ServiceSettings) -> str:
+    return settings.replica or f"{socket.gethostname()}-{os.getpid()}"

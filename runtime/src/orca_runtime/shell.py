@@ -1,0 +1,308 @@
+"""The shell of a decider: reads, decides in groups, appends under the fence, stands by.
+
+Numbered as it runs: 1 catch up with the own stream, 2 stand by until the lease is held, 3 be
+active until the lease or the fence says otherwise, then from 1 again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from orca_runtime.clock import Clock
+from orca_runtime.decider import Decider
+from orca_runtime.errors import (
+    ConflictError,
+    IntegrityError,
+    LogUnavailableError,
+    StreamFullError,
+    UnknownEventError,
+)
+from orca_runtime.fold import Folded, fold_one, unfolded
+from orca_runtime.inbox import Inbox
+from orca_runtime.lease import Lease
+from orca_runtime.log import EventLog
+from orca_runtime.metrics import DeciderMetrics
+from orca_runtime.recorded import Recorded, Unreadable
+from orca_runtime.snapshot import NoSnapshots, Snapshots
+from orca_runtime.speculate import Input, Observation, Speculation, seal, speculate
+from orca_runtime.timers import Timers
+from orca_runtime.tracing import Tracer
+
+S = TypeVar("S")
+
+GROUP_INPUTS = 256
+"""Inputs decided into one append: large enough to share a disk sync among many."""
+GROUP_EVENTS = 800
+"""Stop adding decisions here: one more (at most 100 events) still fits one atomic batch."""
+RETRY_S = 1.0
+NOT_READY_RETRY_S = 5.0
+IDLE_S = 0.5
+"""How often an idle active replica looks whether it still holds the lease."""
+
+_log = structlog.get_logger(__name__)
+
+
+class DeciderShell(Generic[S]):
+    """Runs one decider over a log. ``run`` returns only when cancelled."""
+
+    def __init__(
+        self,
+        decider: Decider[S, Any],
+        log: EventLog,
+        *,
+        clock: Clock,
+        lease: Lease,
+        metrics: DeciderMetrics | None = None,
+        tracer: Tracer | None = None,
+        snapshots: Snapshots[S] | None = None,
+    ) -> None:
+        self.decider, self.log, self.clock, self.lease = decider, log, clock, lease
+        self.metrics = metrics or DeciderMetrics(decider.role.value)
+        self.tracer = tracer or Tracer(decider.role.value, None)
+        self.snapshots: Snapshots[S] = snapshots or NoSnapshots()
+        self.folded: Folded[S] = unfolded(decider)
+        self.epoch = 0
+        self.ready = False
+        self.active = False
+        self.reason = "starting"
+        self.on_event: list[Callable[[Recorded], None]] = []
+        self._timers = Timers(decider)
+        self._ends_at_due: dict[str, int] | None = None
+        self._inbox = Inbox(decider, log)
+        self._observations: asyncio.Queue[Observation] = asyncio.Queue(maxsize=1024)
+
+    # -- what others may ask ------------------------------------------------------------------
+
+    def observe(self, observation: Observation) -> None:
+        """Hand in something seen outside the streams. Dropped unless active, or when too many."""
+        if self.active:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._observations.put_nowait(observation)
+                self._inbox.arrived.set()
+
+    def waiting(self) -> dict[str, int]:
+        """Inputs read and undecided, per stream."""
+        return dict(self._inbox.waiting())
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Catch up, stand by, be active; begin again after every end of a term."""
+        await self._load()
+        while True:
+            try:
+                await self._catch_up()
+                await self._stand_by()
+                await self._be_active()
+            except ConflictError as error:
+                self.metrics.conflicts.inc()
+                self._stand_down(f"a rival wrote: {error}")
+            except (LogUnavailableError, StreamFullError) as error:
+                self._stand_down(str(error))
+                await asyncio.sleep(RETRY_S)
+            except (IntegrityError, UnknownEventError) as error:
+                self._not_ready(str(error))
+                await asyncio.sleep(NOT_READY_RETRY_S)
+                await self._load()
+
+    async def _load(self) -> None:
+        loaded = await self.snapshots.load()
+        self.folded = loaded or unfolded(self.decider)
+
+    async def _catch_up(self) -> None:
+        """Fold the own stream to its end and check that every input done still exists."""
+        own = await self.log.state(self.decider.stream)
+        if self.epoch and own.epoch != self.epoch:
+            self.folded = unfolded(self.decider)
+        self.epoch = own.epoch
+        if own.last_sequence < self.folded.sequence:
+            found = f"ends at {own.last_sequence}, yet {self.folded.sequence} was seen"
+            raise IntegrityError(own.stream, own.last_sequence, found)
+        await self._fold_to(own.last_sequence)
+        await self._check_cursor()
+        self._timers.reset(self.folded.state)
+        self.ready, self.reason = True, "standing by"
+        self.metrics.ready.set(1)
+
+    async def _fold_to(self, end: int) -> None:
+        if self.folded.sequence >= end:
+            return
+        async for batch in self.log.read(self.decider.stream, self.folded.sequence):
+            for stored in batch:
+                self.folded, _ = fold_one(self.decider, self.folded, stored)
+            self.snapshots.offer(self.folded, self.epoch)
+            if self.folded.sequence >= end:
+                return
+
+    async def _check_cursor(self) -> None:
+        for stream, (epoch, sequence) in self.folded.cursor.items():
+            found = await self.log.state(stream)
+            if found.epoch != epoch:
+                raise IntegrityError(stream, sequence, "was made anew since it was last read")
+            if found.last_sequence < sequence:
+                lost = f"ends at {found.last_sequence}, yet {sequence} was decided"
+                raise IntegrityError(stream, found.last_sequence, lost)
+
+    async def _stand_by(self) -> None:
+        """Follow the active replica until the lease is ours, then catch up with its last word."""
+        if not self.lease.held():
+            follower = asyncio.create_task(self._follow())
+            waiter = asyncio.create_task(self.lease.wait_held())
+            try:
+                await asyncio.wait({follower, waiter}, return_when=asyncio.FIRST_COMPLETED)
+                if follower.done():
+                    follower.result()
+            finally:
+                for task in (follower, waiter):
+                    task.cancel()
+                await asyncio.gather(follower, waiter, return_exceptions=True)
+        await self._catch_up()
+
+    async def _follow(self) -> None:
+        async for batch in self.log.read(self.decider.stream, self.folded.sequence):
+            for stored in batch:
+                self.folded, event = fold_one(self.decider, self.folded, stored)
+                self._tell(event)
+            self.snapshots.offer(self.folded, self.epoch)
+
+    async def _be_active(self) -> None:
+        self._inbox = Inbox(self.decider, self.log)
+        self._ends_at_due = None
+        self._inbox.start(self.folded.cursor)
+        self._set_active(True, "active")
+        try:
+            while self.lease.held():
+                await self._turn()
+            self._stand_down("the lease was lost")
+        finally:
+            self._set_active(False, self.reason)
+            await self._inbox.stop()
+
+    def _set_active(self, active: bool, reason: str) -> None:
+        self.active, self.reason = active, reason
+        self.metrics.active.set(int(active))
+        _log.info(reason, service=self.decider.role.value, sequence=self.folded.sequence)
+
+    def _stand_down(self, reason: str) -> None:
+        self.reason = reason
+        self.lease.give_up()
+        _log.warning("stands down", service=self.decider.role.value, reason=reason)
+
+    def _not_ready(self, reason: str) -> None:
+        self.ready = False
+        self.metrics.ready.set(0)
+        self._stand_down(f"not ready: {reason}")
+        _log.error("not ready", service=self.decider.role.value, reason=reason)
+
+    # -- one turn -----------------------------------------------------------------------------
+
+    async def _turn(self) -> None:
+        """1 gather inputs 2 decide on speculative state 3 append 4 make it the state."""
+        self._inbox.check()
+        self._inbox.arrived.clear()
+        inputs = await self._gather()
+        if not inputs:
+            await self._rest()
+            return
+        started_ns = time.time_ns()
+        spec = self._decide(inputs)
+        self.metrics.decide_seconds.observe((time.time_ns() - started_ns) / 1e9)
+        if spec.outgoing:
+            appending_ns = time.time_ns()
+            expected = self.folded.sequence
+            await self.log.append(self.decider.stream, expected, spec.outgoing)
+            self.metrics.append_seconds.observe((time.time_ns() - appending_ns) / 1e9)
+        self._commit(inputs, spec, started_ns)
+
+    async def _gather(self) -> list[Input]:
+        inputs: list[Input] = []
+        while not self._observations.empty() and len(inputs) < GROUP_INPUTS:
+            inputs.append(self._observations.get_nowait())
+        ends = {
+            stream: (await self.log.state(stream)).last_sequence
+            for stream in sorted(self._inbox.read_first_streams())
+        }
+        taken = self._inbox.take(self.folded.cursor, ends, GROUP_INPUTS)
+        inputs.extend(taken)
+        inputs.extend(await self._due())
+        if not inputs and len(self._inbox):
+            await self._rule_out_needs()
+        return inputs
+
+    async def _due(self) -> list[Input]:
+        """Timers that are due, once all that was in the inputs by then is decided (law 4)."""
+        now = max(self.clock.now_ms(), self.folded.time_ms)
+        due = self._timers.due(now, GROUP_INPUTS)
+        if not due:
+            return []
+        if self._ends_at_due is None:
+            self._ends_at_due = {
+                stream: (await self.log.state(stream)).last_sequence
+                for stream in self.decider.inputs
+            }
+        if any(self.folded.done(stream) < end for stream, end in self._ends_at_due.items()):
+            return []
+        self._ends_at_due = None
+        return list(due)
+
+    async def _rule_out_needs(self) -> None:
+        """Find needs that no stream can ever meet, so that a forged fence holds nothing up."""
+        for need in self._inbox.blocked_needs(self.folded.cursor):
+            found = await self.log.state(need.stream)
+            if found.epoch != need.epoch or found.last_sequence < need.sequence:
+                self._inbox.impossible.add(need)
+                self._inbox.arrived.set()
+
+    def _decide(self, inputs: list[Input]) -> Speculation[S]:
+        spec = Speculation(self.folded, self.epoch)
+        now = self.clock.now_ms()
+        for given in inputs:
+            spec = speculate(self.decider, spec, given, now)
+        return seal(self.decider, spec)
+
+    def _commit(self, inputs: list[Input], spec: Speculation[S], started_ns: int) -> None:
+        self.folded = spec.folded
+        for event, cause in zip(spec.events, spec.causes, strict=True):
+            self._timers.follow(self.folded.state, event)
+            self._tell(event)
+            self.tracer.event(
+                f"{self.decider.role} {event.subject.event}",
+                event.traceparent,
+                cause.traceparent,
+                started_ns,
+                time.time_ns(),
+            )
+        self._count(inputs, spec)
+        self.snapshots.offer(self.folded, self.epoch)
+
+    def _tell(self, event: Recorded) -> None:
+        for listener in self.on_event:
+            listener(event)
+
+    def _count(self, inputs: list[Input], spec: Speculation[S]) -> None:
+        service = self.metrics.service
+        for given in inputs:
+            if isinstance(given, Recorded | Unreadable):
+                self.metrics.inputs.labels(service, given.position.stream).inc()
+        for event in spec.events:
+            self.metrics.events.labels(service, event.subject.event).inc()
+        if spec.events:
+            self.metrics.group.observe(len(spec.events))
+        for stream, count in self._inbox.waiting().items():
+            self.metrics.waiting.labels(service, stream).set(count)
+
+    async def _rest(self) -> None:
+        """Wait for an input, a timer, or the time to look at the lease."""
+        wait_s = IDLE_S
+        next_at_ms = self._timers.next_at_ms()
+        if next_at_ms is not None:
+            until_s = (next_at_ms - max(self.clock.now_ms(), self.folded.time_ms)) / 1000
+            wait_s = min(IDLE_S, max(until_s, 0.01))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._inbox.arrived.wait(), wait_s)

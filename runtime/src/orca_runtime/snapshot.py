@@ -1,0 +1,164 @@
+"""Snapshots of a fold: a start-up reads the newest valid one and only the tail of the log.
+
+A snapshot is never the truth. One that is damaged, of another schema or of another stream is set
+aside with a warning, and the fold starts from zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from orca_runtime.decider import Decider
+from orca_runtime.fold import Folded
+from orca_runtime.log import EventLog
+
+S = TypeVar("S")
+
+FORMAT = 1
+EVERY_EVENTS = 20_000
+"""Own events between snapshots: replaying this many takes well under a second."""
+KEPT = 2
+
+_log = structlog.get_logger(__name__)
+
+
+class Snapshots(Protocol[S]):
+    """Where folds are kept between starts."""
+
+    async def load(self) -> Folded[S] | None:
+        """The newest valid snapshot; None where the fold starts from zero."""
+        ...
+
+    def offer(self, folded: Folded[S], epoch: int) -> None:
+        """Take a snapshot if it is time; returns at once."""
+        ...
+
+
+class NoSnapshots(Generic[S]):
+    """Keeps nothing: every start folds from zero."""
+
+    async def load(self) -> Folded[S] | None:
+        """Nothing."""
+        return None
+
+    def offer(self, folded: Folded[S], epoch: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a snapshot says of itself; the state's bytes follow on the next line."""
+
+    format: int
+    service: str
+    epoch: int
+    sequence: int
+    previous: str
+    cursor: dict[str, tuple[int, int]]
+    time_ms: int
+    schema: str
+    digest: str
+
+
+class FileSnapshots(Generic[S]):
+    """Snapshots as files ``<service>-<sequence>.snapshot``, written off the hot path."""
+
+    def __init__(
+        self,
+        decider: Decider[S, Any],
+        log: EventLog,
+        folder: Path,
+        every_events: int = EVERY_EVENTS,
+    ) -> None:
+        self._decider, self._log, self._folder = decider, log, folder
+        self._every, self._last = every_events, 0
+        self._writing: asyncio.Task[Path] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def offer(self, folded: Folded[S], epoch: int) -> None:
+        """Write in the background after every ``every_events`` own events, one at a time."""
+        busy = self._writing is not None and not self._writing.done()
+        if busy or folded.sequence - self._last < self._every:
+            return
+        self._last = folded.sequence
+        self._writing = asyncio.create_task(asyncio.to_thread(self.write, folded, epoch))
+
+    def write(self, folded: Folded[S], epoch: int) -> Path:
+        """Write a snapshot now, whole or not at all."""
+        state = self._decider.state_type.dump_json(folded.state)
+        header = _Header(
+            format=FORMAT,
+            service=self._decider.role.value,
+            epoch=epoch,
+            sequence=folded.sequence,
+            previous=folded.previous,
+            cursor=folded.cursor,
+            time_ms=folded.time_ms,
+            schema=self.schema(),
+            digest=_digest(state),
+        )
+        path = self._folder / f"{header.service}-{header.sequence:020d}.snapshot"
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            file.write(json.dumps(asdict(header)).encode() + b"\n" + state)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        for old in self._paths()[KEPT:]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def schema(self) -> str:
+        """The digest of the state's schema: a snapshot of another shape is not read."""
+        schema = json.dumps(self._decider.state_type.json_schema(), sort_keys=True)
+        return _digest(schema.encode())
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob(f"{self._decider.role.value}-*.snapshot"), reverse=True)
+
+    async def load(self) -> Folded[S] | None:
+        """The newest snapshot that is whole, of this schema and of this stream."""
+        for path in self._paths():
+            try:
+                folded = await self._read(path)
+            except (ValueError, TypeError, KeyError, OSError) as error:
+                _log.warning("snapshot set aside", path=str(path), reason=str(error))
+                path.replace(path.with_suffix(".aside"))
+                continue
+            self._last = folded.sequence
+            return folded
+        return None
+
+    async def _read(self, path: Path) -> Folded[S]:
+        content = await asyncio.to_thread(path.read_bytes)
+        head, _, state = content.partition(b"\n")
+        header = _Header(**json.loads(head))
+        await self._check(header, state)
+        return Folded(
+            state=self._decider.state_type.validate_json(state),
+            sequence=header.sequence,
+            previous=header.previous,
+            cursor={stream: (place[0], place[1]) for stream, place in header.cursor.items()},
+            time_ms=header.time_ms,
+        )
+
+    async def _check(self, header: _Header, state: bytes) -> None:
+        if header.format != FORMAT or header.schema != self.schema():
+            raise ValueError("written by another release")
+        if header.digest != _digest(state):
+            raise ValueError("damaged: its digest does not match")
+        stream = await self._log.state(self._decider.stream)
+        if stream.epoch != header.epoch:
+            raise ValueError("of another stream")
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
