@@ -19,10 +19,12 @@ from orca_schemas.upcasts import upcast
 
 MAX_BODY_BYTES = 256 * 1024
 """An event larger than this is refused; the broker's own limit is 1 MiB."""
+MAX_INPUT_BODY_BYTES = 128 * 1024
+"""The bound for what users, operators, nodes and probes say. A decider repeats much of it in its
+own event (a task's spec), so that must fit where its cause did."""
 
 DIGEST_BYTES = 16
 _TYPE = re.compile(r"orca\.([A-Za-z]+)\.v([1-9][0-9]{0,3})")
-_SHARED = frozenset(name for name, event in EVENTS.items() if event.ROLE is None)
 _DECIDERS = frozenset({Role.ADMISSION, Role.PLACEMENT, Role.METERING, Role.BILLING})
 
 
@@ -47,8 +49,9 @@ def decode(subject: Subject, body: bytes) -> Envelope[Any]:
     Raises UnknownVersionError for an event or version of another release, MalformedError else.
     """
     event = _event_of(subject)
-    if len(body) > MAX_BODY_BYTES:
-        raise MalformedError("body", f"{len(body)} bytes", f"send at most {MAX_BODY_BYTES} bytes")
+    limit = MAX_BODY_BYTES if subject.role in _DECIDERS else MAX_INPUT_BODY_BYTES
+    if len(body) > limit:
+        raise MalformedError("body", f"{len(body)} bytes", f"send at most {limit} bytes")
     try:
         envelope = _envelope_type(event).model_validate_json(body)
     except ValidationError as error:
@@ -85,23 +88,40 @@ def _decode_slowly(
     if version == event.VERSION:
         if error is None:
             raise MalformedError("type", raw["type"], f"write {event.type_name()}")
-        raise from_validation(error)
-    data = upcast(name, version, event.VERSION, raw.get("data", {}))
+        raise from_validation(error, model=_envelope_type(event)) from None
+    data = upcast(name, version, event.VERSION, _data_of(raw))
     newest = json.dumps(raw | {"type": event.type_name(), "data": data})
     try:
         return _envelope_type(event).model_validate_json(newest)
     except ValidationError as again:
-        raise from_validation(again) from None
+        raise from_validation(again, model=_envelope_type(event)) from None
+
+
+def _data_of(raw: dict[str, Any]) -> dict[str, Any]:
+    data = raw.get("data")
+    if not isinstance(data, dict):
+        raise MalformedError("data", "(missing)" if data is None else data, "write a JSON object")
+    return data
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
-        raw = json.loads(body)
+        raw = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        raise MalformedError("body", body.decode(errors="replace"), f"not JSON: {error}") from None
+        raise MalformedError(
+            "body", body, f"not JSON ({_why(error)}); send a JSON object"
+        ) from None
     if not isinstance(raw, dict):
         raise MalformedError("body", raw, "send a JSON object with type and data")
     return raw
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno} column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
 
 
 def _name_and_version(type_: object) -> tuple[str, int]:

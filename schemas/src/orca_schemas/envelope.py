@@ -7,15 +7,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from orca_schemas import patterns
 from orca_schemas.model import EventData
 from orca_schemas.positions import PositionText
 
 D = TypeVar("D", bound=EventData)
 
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-TraceParent = Annotated[
-    str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")
-]
+Digest = Annotated[str, StringConstraints(pattern=patterns.DIGEST)]
+TraceParent = Annotated[str, StringConstraints(pattern=patterns.TRACEPARENT)]
 Short = Annotated[str, StringConstraints(max_length=256)]
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from reprlib import Repr
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+
+from orca_schemas.explain import explain
 
 SHOWN_VALUE_CHARS = 80
-SHOWN_ERRORS = 5
+SHOWN_FIELD_CHARS = 160
+SHOWN_REMEDY_CHARS = 600
+"""Field, value and remedy together stay below what an event's text may hold (1,000)."""
+
+_REPR = Repr()
+_REPR.maxlevel = 3
 
 
 class OrcaError(Exception):
@@ -17,50 +24,50 @@ class OrcaError(Exception):
 class MalformedError(OrcaError):
     """Bytes or values from outside that break the contract.
 
-    ``field`` is a dotted path, ``value`` what stood there (shortened), ``remedy`` what to do.
+    ``field`` is a dotted path, ``value`` what stood there, ``remedy`` what to do. All three are
+    shortened and printable, whatever the sender wrote.
     """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
-        self.field = field
+        self.field = printable(field, SHOWN_FIELD_CHARS)
         self.value = shown(value)
-        self.remedy = remedy
-        super().__init__(f"{field}: {self.value}: {remedy}")
+        self.remedy = printable(remedy, SHOWN_REMEDY_CHARS)
+        super().__init__(f"{self.field}: {self.value}: {self.remedy}")
 
 
 class UnknownVersionError(MalformedError):
     """An event name or version that this release does not know."""
 
 
+def printable(text: str, max_chars: int) -> str:
+    """Escape what does not print (control characters, lone surrogates) and cut to ``max_chars``."""
+    clean = "".join(c if c.isprintable() else _escaped(c) for c in text[: max_chars + 1])
+    return clean if len(clean) <= max_chars else f"{clean[: max_chars - 1]}…"
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
 def shown(value: object) -> str:
-    """Render a value for a person: printable, quoted, at most SHOWN_VALUE_CHARS characters."""
-    text = value if isinstance(value, str) else repr(value)
-    clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[:SHOWN_VALUE_CHARS])
-    dots = "…" if len(text) > SHOWN_VALUE_CHARS else ""
-    return f"'{clean}{dots}'" if isinstance(value, str) else f"{clean}{dots}"
+    """Render a value for a person: printable, text in quotes, at most SHOWN_VALUE_CHARS of it."""
+    if isinstance(value, bytes):
+        value = value[: 4 * SHOWN_VALUE_CHARS].decode(errors="replace")
+    if isinstance(value, str):
+        return f"'{printable(value, SHOWN_VALUE_CHARS)}'"
+    try:
+        text = _REPR.repr(value)
+    except (ValueError, RecursionError):  # an integer of more digits than Python will print
+        text = f"({type(value).__name__})"
+    return printable(text, SHOWN_VALUE_CHARS)
 
 
-def from_validation(error: ValidationError, prefix: str = "") -> MalformedError:
-    """Turn pydantic's report into one error that names the first field and lists the others."""
-    details = error.errors(include_url=False, include_context=False)
-    first = details[0]
-    others = [_path(d, prefix) for d in details[1:SHOWN_ERRORS]]
-    more = f"; also wrong: {', '.join(others)}" if others else ""
-    return MalformedError(_path(first, prefix), _input(first), f"{_message(first)}{more}")
+def from_validation(
+    error: ValidationError, prefix: str = "", model: type[BaseModel] | None = None
+) -> MalformedError:
+    """Turn pydantic's report into one error that names the first field and lists the others.
 
-
-def _path(detail: Any, prefix: str) -> str:
-    parts = [prefix, *(str(part) for part in detail["loc"])]
-    return ".".join(part for part in parts if part) or "body"
-
-
-def _input(detail: Any) -> object:
-    return "(missing)" if detail["type"] == "missing" else detail["input"]
-
-
-def _message(detail: Any) -> str:
-    if detail["type"] == "missing":
-        return "this field is required; add it"
-    if detail["type"] == "extra_forbidden":
-        return "this field is not known here; remove it or check its spelling"
-    message: str = detail["msg"]
-    return message.removeprefix("Value error, ")
+    ``model`` is what was validated: it lets a misspelled field be told from an unknown one.
+    """
+    return MalformedError(*explain(error, prefix, model))

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from pydantic import StringConstraints
 
+from orca_schemas import patterns
 from orca_schemas.errors import MalformedError
 from orca_schemas.positions import Position
 
-LABEL_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+LABEL_PATTERN = patterns.LABEL
 _LABEL = re.compile(LABEL_PATTERN)
 CLUSTER = "_cluster"
 MS_PER_S = 1000
@@ -24,11 +25,7 @@ Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 def check_label(field: str, value: str) -> str:
     """Return ``value`` if it is a DNS label; raises MalformedError naming ``field``."""
     if _LABEL.fullmatch(value) is None:
-        raise MalformedError(
-            field,
-            value,
-            "use 1 to 63 of a-z, 0-9 and '-', beginning and ending in a letter or digit",
-        )
+        raise MalformedError(field, value, patterns.LABEL_REMEDY)
     return value
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints
 
+from orca_schemas import patterns
 from orca_schemas.errors import MalformedError
 
-POSITION_PATTERN = r"^[A-Z][A-Z_]{1,31}@[0-9]{1,20}#[0-9]{1,20}$"
+POSITION_PATTERN = patterns.POSITION
 _POSITION = re.compile(r"([A-Z][A-Z_]{1,31})@([0-9]{1,20})#([0-9]{1,20})")
 
 PositionText = Annotated[str, StringConstraints(pattern=POSITION_PATTERN)]
@@ -51,4 +52,9 @@ def cursor_text(cursor: Cursor) -> str:
 def parse_cursor(text: str) -> Cursor:
     """Read what cursor_text wrote; raises MalformedError."""
     positions = (Position.parse(part) for part in text.split(",") if part)
-    return {p.stream: (p.epoch, p.sequence) for p in positions}
+    cursor: Cursor = {}
+    for position in positions:
+        if position.stream in cursor:
+            raise MalformedError("cursor", text, f"name {position.stream} once")
+        cursor[position.stream] = (position.epoch, position.sequence)
+    return cursor

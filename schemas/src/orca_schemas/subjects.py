@@ -9,6 +9,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
+from orca_schemas import patterns
 from orca_schemas.errors import MalformedError
 from orca_schemas.identifiers import CLUSTER, check_label, check_uuid
 
@@ -16,6 +17,7 @@ ROOT = "orca"
 NOBODY = "-"
 TOKENS = 7
 _EVENT = re.compile(r"[A-Z][A-Za-z]{2,63}")
+_TOKEN = re.compile(r"\*|[a-z0-9_-]{1,63}")
 
 
 class Role(StrEnum):
@@ -53,6 +55,8 @@ class Stream(StrEnum):
     BILLING = "BILLING"
 
 
+_KINDS = frozenset(Kind)
+_ROLES = frozenset(Role)
 STREAM_OF_ROLE = {role: Stream(role.value.upper()) for role in Role if role is not Role.PROBE} | {
     Role.PROBE: Stream.USAGE
 }
@@ -101,11 +105,11 @@ def parse_subject(text: str) -> Subject:
             "subject", text, "use orca.<namespace>.<kind>.<id>.<role>.<party>.<Event>"
         )
     _, namespace, kind, id_, role, party, event = tokens
-    try:
-        known_kind, known_role = Kind(kind), Role(role)
-    except ValueError as error:
-        raise MalformedError("subject", text, f"{error}; known kinds: {', '.join(Kind)}") from None
-    return subject(namespace, known_kind, id_, known_role, party, event)
+    if kind not in _KINDS:
+        raise MalformedError("kind", kind, f"use one of {', '.join(Kind)}")
+    if role not in _ROLES:
+        raise MalformedError("role", role, f"use one of {', '.join(Role)}")
+    return subject(namespace, Kind(kind), id_, Role(role), party, event)
 
 
 def stream_filter(stream: Stream) -> str:
@@ -122,21 +126,31 @@ LOGS_FILTER = f"{ROOT}.logs.*.*.*.*"
 TELEMETRY_FILTER = f"{ROOT}.telemetry.*.*"
 
 
+def _beside(**parts: str) -> str:
+    for field, part in parts.items():
+        if _TOKEN.fullmatch(part) is None:
+            raise MalformedError(field, part, patterns.LABEL_REMEDY)
+    return ".".join(parts.values())
+
+
 def ask_subject(namespace: str, user: str, service: str, verb: str) -> str:
-    """Return where a question is asked; ``*`` is allowed in each of the first two (to listen)."""
-    return f"{ROOT}.ask.{namespace}.{user}.{service}.{verb}"
+    """Return where a question is asked; each part may be ``*`` (to listen).
+
+    Raises MalformedError naming the part that is no single subject token.
+    """
+    return f"{ROOT}.ask.{_beside(namespace=namespace, user=user, service=service, verb=verb)}"
 
 
 def telemetry_subject(node: str, kind: str) -> str:
-    """Return where a node's heartbeats and samples go; ``node`` may be ``*`` (to listen)."""
-    return f"{ROOT}.telemetry.{node}.{kind}"
+    """Return where a node's heartbeats and samples go; each part may be ``*`` (to listen)."""
+    return f"{ROOT}.telemetry.{_beside(node=node, kind=kind)}"
 
 
 def logs_subject(namespace: str, user: str, task_id: str, node: str) -> str:
     """Return where a task's output goes; each part may be ``*`` (to listen)."""
-    return f"{ROOT}.logs.{namespace}.{user}.{task_id}.{node}"
+    return f"{ROOT}.logs.{_beside(namespace=namespace, user=user, task=task_id, node=node)}"
 
 
 def hint_subject(node: str) -> str:
     """Return where a node is told to ask again."""
-    return f"{ROOT}.hint.{node}"
+    return f"{ROOT}.hint.{_beside(node=node)}"

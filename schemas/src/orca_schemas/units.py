@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -11,75 +11,109 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 MAX_AMOUNT = 2**53 - 1
 """No amount is larger: JavaScript clients must read every integer exactly."""
 
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([A-Za-z]{0,2})")
+_QUANTITY = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?([A-Za-z]{0,2})")
+_CPU_MILLI = {"": 1000, "m": 1}
 _MEMORY_BYTES = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
 _DURATION = re.compile(
-    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?(?:(\d{1,9})ms)?"
+    r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,16})ms)?"
 )
 _DURATION_MS = (86_400_000, 3_600_000, 60_000, 1000, 1)
 MIB = 2**20
+_KEPT = 1024
+"""Readings remembered per unit: people write the same few sizes over and over. Only what is in
+order is kept, so no key is longer than the patterns allow."""
 
-
-def _split(value: object, example: str) -> tuple[Fraction, str]:
-    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError(f"write a positive quantity such as {example}")
-    return Fraction(found[1]), found[2]
+_CPU_REMEDY = 'write CPU as cores or milli-cores, "4", "0.5" or "500m", and at least "1m"'
+_MEMORY_REMEDY = 'write memory as a whole number of MiB, such as "16Gi" or "512Mi"'
+_DURATION_REMEDY = 'write a positive duration such as "30s", "30m", "1h30m" or "2d"'
 
 
 def parse_cpu_milli(value: object) -> int:
-    """Read a Kubernetes CPU quantity, ``"4"``, ``"0.5"`` or ``"500m"``, into milli-CPU (>= 1)."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    """Read a Kubernetes CPU quantity, ``"4"``, ``"0.5"`` or ``"500m"``, into milli-CPU (>= 1).
+
+    Whole cores may stand without quotes. Raises ValueError.
+    """
+    if type(value) is int and 0 < value <= MAX_AMOUNT:
         value = str(value)
-    number, unit = _split(value, '"4" or "500m"')
-    if unit not in ("", "m"):
-        raise ValueError('write CPU as cores or milli-cores, such as "4" or "500m"')
-    return _whole(number if unit == "m" else number * 1000, "one milli-core (1m)")
+    if isinstance(value, str):
+        return _cpu_milli(value)
+    raise ValueError(_CPU_REMEDY)
 
 
 def parse_memory_mib(value: object) -> int:
-    """Read a memory quantity, ``"16Gi"`` or ``"512Mi"``, into MiB (>= 1); fractions are refused."""
-    number, unit = _split(value, '"16Gi" or "512Mi"')
-    if unit not in _MEMORY_BYTES:
-        raise ValueError('write memory with a unit of k, M, G, T, Ki, Mi, Gi or Ti, such as "16Gi"')
-    return _whole(number * _MEMORY_BYTES[unit] / MIB, "one MiB (1Mi)")
+    """Read a memory quantity, ``"16Gi"`` or ``"512Mi"``, into MiB (>= 1).
 
-
-def _whole(number: Fraction, smallest: str) -> int:
-    if number.denominator != 1 or number < 1:
-        raise ValueError(f"must be a whole multiple of {smallest}, and at least that")
-    if number > MAX_AMOUNT:
-        raise ValueError(f"must be at most {MAX_AMOUNT} of {smallest}")
-    return int(number)
+    Raises ValueError, for a fraction of a MiB too.
+    """
+    if isinstance(value, str):
+        return _memory_mib(value)
+    raise ValueError(_MEMORY_REMEDY)
 
 
 def parse_duration_ms(value: object) -> int:
-    """Read a duration, ``"30m"``, ``"1h30m"`` or ``"500ms"``, into milliseconds (>= 1)."""
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not any(found.groups()):
-        raise ValueError('write a positive duration such as "30s", "30m" or "1h30m"')
+    """Read a duration, ``"30m"``, ``"1h30m"`` or ``"500ms"``, into milliseconds (>= 1).
+
+    Raises ValueError.
+    """
+    if isinstance(value, str):
+        return _duration_ms(value)
+    raise ValueError(_DURATION_REMEDY)
+
+
+@lru_cache(_KEPT)
+def _cpu_milli(text: str) -> int:
+    return _quantity(text, _CPU_MILLI, 1, _CPU_REMEDY)
+
+
+@lru_cache(_KEPT)
+def _memory_mib(text: str) -> int:
+    return _quantity(text, _MEMORY_BYTES, MIB, _MEMORY_REMEDY)
+
+
+def _quantity(text: str, units: dict[str, int], divisor: int, remedy: str) -> int:
+    found = _QUANTITY.fullmatch(text)
+    if found is None or found[3] not in units:
+        raise ValueError(remedy)
+    decimals = found[2] or ""
+    scale: int = 10 ** len(decimals)
+    whole, rest = divmod(int(found[1] + decimals) * units[found[3]], scale * divisor)
+    if rest or not 1 <= whole <= MAX_AMOUNT:
+        raise ValueError(remedy)
+    return whole
+
+
+@lru_cache(_KEPT)
+def _duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(_DURATION_REMEDY)
     total = sum(int(part or 0) * ms for part, ms in zip(found.groups(), _DURATION_MS, strict=True))
     if not 1 <= total <= MAX_AMOUNT:
-        raise ValueError(f"must be between 1 and {MAX_AMOUNT} milliseconds")
+        raise ValueError(_DURATION_REMEDY)
     return total
 
 
+_QuantityText = Annotated[str, Field(pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?[A-Za-z]{0,2}$")]
+_DurationText = Annotated[
+    str, Field(pattern=r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$", min_length=2)
+]
+
 CpuQuantity = Annotated[
     int,
-    BeforeValidator(parse_cpu_milli, json_schema_input_type=str | int),
+    BeforeValidator(parse_cpu_milli, json_schema_input_type=_QuantityText | int),
     PlainSerializer(lambda milli: f"{milli}m", return_type=str),
 ]
 MemoryQuantity = Annotated[
     int,
-    BeforeValidator(parse_memory_mib, json_schema_input_type=str),
+    BeforeValidator(parse_memory_mib, json_schema_input_type=_QuantityText),
     PlainSerializer(lambda mib: f"{mib}Mi", return_type=str),
 ]
 DurationQuantity = Annotated[
     int,
-    BeforeValidator(parse_duration_ms, json_schema_input_type=str),
+    BeforeValidator(parse_duration_ms, json_schema_input_type=_DurationText),
     PlainSerializer(lambda ms: f"{ms}ms", return_type=str),
 ]
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field, StringConstraints
 
+from orca_schemas import patterns
 from orca_schemas.identifiers import Label
 from orca_schemas.model import Value
 from orca_schemas.positions import PositionText
@@ -18,11 +19,10 @@ MAX_NAME_CHARS = 200
 
 Text = Annotated[str, StringConstraints(max_length=MAX_REASON_CHARS)]
 ModelName = Annotated[
-    str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS, pattern=r"^[^\x00-\x20\x7f]+$")
+    str,
+    StringConstraints(min_length=1, max_length=MAX_NAME_CHARS, pattern=patterns.MODEL_NAME),
 ]
-DIMENSION_PATTERN = (
-    r"^(gpu_milli(:[A-Za-z0-9]{1,32})?|gpu_memory_mib|cpu_milli|memory_mib|tasks|tokens)$"
-)
+DIMENSION_PATTERN = patterns.DIMENSION
 Dimension = Annotated[str, StringConstraints(pattern=DIMENSION_PATTERN)]
 """What a limit counts: ``gpu_milli`` (of all types), ``gpu_milli:A100``, ``cpu_milli`` …"""
 
@@ -256,4 +256,4 @@ class Fault(Value):
     position: PositionText
     subject: Annotated[str, StringConstraints(max_length=MAX_REASON_CHARS)]
     error: Text
-    body_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    body_sha256: str = Field(pattern=patterns.SHA256)
