@@ -1,9 +1,12 @@
 """Start, find and stop a private Docker Engine; stdlib only, so it runs before anything is built.
 
-``engine.py start [--install] [--dir DIR]`` prints one line on stdout, ``DOCKER_HOST=...``, and
-starts nothing when an engine already answers at ``DOCKER_HOST``, the default socket or the
-private one. ``engine.py stop [--dir DIR]`` ends the engine that ``start`` made, by its pid, and
-nothing else: its containers run on (live restore) and are found again by the next ``start``.
+``engine.py start [--install] [--private] [--dir DIR]`` prints one line on stdout,
+``DOCKER_HOST=...``, and starts nothing when an engine already answers at ``DOCKER_HOST``, the
+default socket or the private one (with ``--private``, at the private one only).
+
+``engine.py stop [--dir DIR]`` ends the engine that ``start`` made, by its pid, and nothing else:
+its containers run on (live restore) and are found again by the next ``start``. What stays mounted
+below DIR (``data``, ``exec/netns/default``) must be unmounted before DIR is deleted.
 """
 
 from __future__ import annotations
@@ -66,22 +69,20 @@ def answers(docker_host: str) -> bool:
         connection.close()
 
 
-def find_engine(own_socket: Path) -> str | None:
+def find_engine(own_socket: Path, private: bool) -> str | None:
     """Address of the first engine that answers: the environment's, the default, the private one."""
-    candidates = (
-        os.environ.get("DOCKER_HOST"),
-        f"unix://{DEFAULT_SOCKET}",
-        f"unix://{own_socket}",
-    )
+    own = f"unix://{own_socket}"
+    shared = (os.environ.get("DOCKER_HOST"), f"unix://{DEFAULT_SOCKET}")
+    candidates = (own,) if private else (*shared, own)
     return next((host for host in candidates if host and answers(host)), None)
 
 
-def start(directory: Path, install: bool) -> str:
+def start(directory: Path, install: bool, private: bool = False) -> str:
     """Address of an engine that answers, started under ``directory`` if there is none.
 
     Raises EngineError.
     """
-    found = find_engine(_socket(directory))
+    found = find_engine(_socket(directory), private)
     if found:
         return found
     dockerd = _dockerd(install)
@@ -210,11 +211,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("action", choices=("start", "stop"))
     parser.add_argument("--dir", type=Path, default=DEFAULT_DIR, help="socket, data, log, pid file")
     parser.add_argument("--install", action="store_true", help="apt-get install what is missing")
+    parser.add_argument("--private", action="store_true", help="use no other engine")
     options = parser.parse_args(arguments)
     directory = options.dir.resolve()
     try:
         if options.action == "start":
-            print(f"DOCKER_HOST={start(directory, options.install)}")
+            print(f"DOCKER_HOST={start(directory, options.install, options.private)}")
         else:
             stop(directory)
     except EngineError as error:

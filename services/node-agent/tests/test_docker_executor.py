@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,7 @@ from orca_node_agent.executor import (
 
 pytestmark = pytest.mark.docker
 
-BUILD_SCRIPT = Path(__file__).parents[3] / "deploy/embedded/docker/build_image.py"
+SCRIPTS = Path(__file__).parents[3] / "deploy/embedded/docker"
 IMAGE = "orca-busybox:test"
 WAIT_S = 20.0
 T = TypeVar("T")
@@ -36,18 +38,38 @@ TERM_TRAP = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; d
 TERM_IGNORED = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
+def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+
+def skip_or_fail(reason: str) -> None:
+    if os.environ.get("ORCA_REQUIRE_DOCKER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def docker_host() -> str:
     """Address of an engine that answers and has the test image."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    command = [sys.executable, str(BUILD_SCRIPT), "--host", host]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = script("build_image.py", "--host", host)
     if done.returncode != 0:
-        reason = f"no Docker Engine with {IMAGE} at {host}: {done.stderr.strip()[-300:]}"
-        if os.environ.get("ORCA_REQUIRE_DOCKER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip_or_fail(f"no Docker Engine with {IMAGE} at {host}: {done.stderr.strip()[-300:]}")
     return host
+
+
+@pytest.fixture
+def engine_dir() -> Iterator[Path]:
+    """Directory for an engine of the test's own; a short path, as sockets must have."""
+    if os.geteuid() != 0 or shutil.which("dockerd", path="/usr/bin:/usr/sbin") is None:
+        skip_or_fail("an engine of the test's own needs root and dockerd")
+    directory = Path(tempfile.mkdtemp(prefix="orca-"))
+    yield directory
+    script("engine.py", "stop", "--dir", str(directory))
+    for mount in ("exec/netns/default", "data"):
+        subprocess.run(["umount", directory / mount], capture_output=True, check=False)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture
@@ -165,13 +187,12 @@ async def test_an_attempt_sees_its_environment_limits_and_no_privilege(
 
 
 async def test_output_is_read_by_offset_in_pieces_of_any_size(executor: DockerExecutor) -> None:
-    spec = shell("echo out; echo err >&2; printf x; seq 1 5000")
+    spec = shell("echo out; sleep 0.2; echo err >&2; sleep 0.2; printf x; seq 1 5000")
     await executor.start(spec)
     await exited(executor, spec.key)
     expected = "".join(f"{n}\n" for n in range(1, 5001))
     whole = await log_of(executor, spec.key)
-    assert sorted(whole[:8].split()) == [b"err", b"out"]
-    assert whole[8:].decode() == "x" + expected
+    assert whole.decode() == "out\nerr\nx" + expected
     assert await log_of(executor, spec.key, step=997) == whole
     assert (await executor.read_log(spec.key, 4, 100)).data == whole[4:104]
     end = await executor.read_log(spec.key, len(whole), 100)
@@ -197,12 +218,19 @@ async def test_output_of_a_running_attempt_grows_and_stays_in_place(
     await fresh.close()
 
 
-async def test_output_of_a_silent_attempt_is_empty_without_delay(executor: DockerExecutor) -> None:
-    spec = attempt_of("/bin/sleep", "60")
+@pytest.mark.parametrize(
+    "script",
+    ["exec sleep 60", "while :; do echo tick; sleep 0.02; done"],
+    ids=["silent", "writes-steadily"],
+)
+async def test_reading_on_does_not_wait_for_a_running_attempt(
+    executor: DockerExecutor, script: str
+) -> None:
+    spec = shell(script)
     await executor.start(spec)
-    await executor.read_log(spec.key, 0, 100)
+    first = await executor.read_log(spec.key, 0, 1_000_000)
     begin = time.monotonic()
-    assert (await executor.read_log(spec.key, 0, 100)).data == b""
+    await executor.read_log(spec.key, len(first.data), 1_000_000)
     assert time.monotonic() - begin < 0.4
 
 
@@ -210,7 +238,9 @@ async def test_a_long_line_is_not_cut(executor: DockerExecutor) -> None:
     spec = shell("head -c 100000 /dev/zero; echo; echo after")
     await executor.start(spec)
     await exited(executor, spec.key)
-    assert await log_of(executor, spec.key, step=70_000) == bytes(100_000) + b"\nafter\n"
+    whole = await log_of(executor, spec.key, step=70_000)
+    # Docker 20.10 loses the newline after a line of more than 16 KiB.
+    assert whole in {bytes(100_000) + b"\nafter\n", bytes(100_000) + b"after\n"}
 
 
 async def test_an_attempt_that_handles_the_stop_ends_in_its_own_way(
@@ -398,3 +428,35 @@ async def test_an_engine_that_is_gone_is_unavailable_not_empty(
         with pytest.raises(ExecutorUnavailableError, match=r"dead\.sock"):
             await call()
     await executor.close()
+
+
+async def test_an_attempt_outlives_a_restart_of_the_engine(
+    engine_dir: Path, options: DockerOptions
+) -> None:
+    host = start_engine(engine_dir)
+    assert script("build_image.py", "--host", host).returncode == 0
+    executor = DockerExecutor(options, host)
+    spec = shell("trap 'exit 7' TERM; i=0; while :; do echo $i; i=$((i+1)); sleep 0.05; done")
+    await executor.start(spec)
+    await printed(executor, spec.key, b"3\n")
+    before = (await executor.observe())[spec.key]
+    assert script("engine.py", "stop", "--dir", str(engine_dir)).returncode == 0
+    with pytest.raises(ExecutorUnavailableError):
+        await executor.observe()
+    with pytest.raises(ExecutorUnavailableError):
+        await executor.read_log(spec.key, 0, 10)
+    start_engine(engine_dir)
+    assert (await executor.observe())[spec.key] == before
+    await printed(executor, spec.key, b"\n60\n")
+    await executor.stop(spec.key, grace_s=20)
+    assert (await exited(executor, spec.key)).exit_code == 7
+    numbers = (await log_of(executor, spec.key)).split()
+    assert numbers == [str(n).encode() for n in range(len(numbers))]
+    await executor.remove(spec.key)
+    await executor.close()
+
+
+def start_engine(directory: Path) -> str:
+    done = script("engine.py", "start", "--private", "--dir", str(directory))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().removeprefix("DOCKER_HOST=")

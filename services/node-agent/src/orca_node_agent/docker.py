@@ -15,6 +15,7 @@ from orca_node_agent.docker_engine import (
     DEFAULT_DOCKER_HOST,
     NOT_FOUND,
     REFUSALS,
+    START_TIMEOUT_S,
     Engine,
 )
 from orca_node_agent.docker_logs import LogReader
@@ -153,7 +154,7 @@ class DockerExecutor:
     async def _try_create(self, spec: AttemptSpec) -> aiodocker.DockerError | None:
         config = container_config(spec, self._options, self._boot_id)
         try:
-            async with self._engine.call(f"create {spec.key}", REFUSALS) as docker:
+            async with self._engine.call(f"create {spec.key}", REFUSALS, START_TIMEOUT_S) as docker:
                 await docker.containers.create(config, name=container_name(spec.key))
         except aiodocker.DockerError as refusal:
             return refusal
@@ -162,7 +163,7 @@ class DockerExecutor:
     async def _run(self, spec: AttemptSpec) -> None:
         name = container_name(spec.key)
         try:
-            async with self._engine.call(f"start {name}", REFUSALS) as docker:
+            async with self._engine.call(f"start {name}", REFUSALS, START_TIMEOUT_S) as docker:
                 await docker.containers.container(name).start()
         except aiodocker.DockerError as error:
             if error.status == NOT_FOUND:

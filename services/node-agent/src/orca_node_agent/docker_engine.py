@@ -13,7 +13,9 @@ import aiohttp
 from orca_node_agent.executor import ExecutorUnavailableError
 
 DEFAULT_DOCKER_HOST = "unix:///var/run/docker.sock"
-CALL_TIMEOUT_S = 30.0  # the engine sets up a container in under 1 s, on a busy disk in some
+CALL_TIMEOUT_S = 10.0
+# Long, since a start that was given up may still happen: under 1 s, but for a busy disk or GPU.
+START_TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 5.0
 NOT_FOUND = 404
 CONFLICT = 409

@@ -4,6 +4,9 @@ A reader per attempt follows the engine's stream and counts the bytes it has pas
 on costs nothing and only a reader that has to go back starts again from the first byte. Times
 (``since``) are not used to find a place: they may repeat or step back, bytes would be lost.
 
+Within stdout and within stderr the order is exact; between them it is the order in which the
+engine's two copiers got to write, and stays the same from then on.
+
 Limit: the engine drops the oldest output beyond ``DockerOptions.log_max_mib``. An agent that
 restarts after that counts from the oldest byte kept, and so skips as much as was dropped.
 """
@@ -22,14 +25,14 @@ from orca_node_agent.executor import ExecutorUnavailableError
 MAX_STREAMS = 64  # the client allows 100 connections; the rest is for calls
 QUEUED_CHUNKS = 2  # of at most about 128 KiB each: a reader that waits makes the engine wait
 FIRST_WAIT_S = 0.5  # the engine needs some time to open its files
-IDLE_WAIT_S = 0.05  # a running attempt that writes nothing must not hold up the caller
+IDLE_WAIT_S = 0.05  # whether a running attempt writes little or nothing, its reader goes on
 END_WAIT_S = 2.0  # how long a follower may take to notice the end of its container
 HEADER_BYTES = 8  # of a frame: stream, 3 zero bytes, length (32 bits, big endian)
 SKIP_BYTES = 1 << 18
 
 
 class Demultiplexer:
-    """Takes the payload out of the engine's frames; stdout and stderr in the order written."""
+    """Takes the payload out of the engine's frames, stdout and stderr as one."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
@@ -72,19 +75,22 @@ class LogStream:
     async def read(self, offset: int, limit_bytes: int, wait_s: float) -> bytes:
         """At most ``limit_bytes`` from ``offset`` on, which must not lie before ``position``.
 
-        Short when the output ends or nothing comes for ``wait_s``; where it was cut off by that,
-        ``ended`` stays false. Raises ExecutorUnavailableError.
+        Short when the output ends, or ``wait_s`` are over: in all for a follower, else for each
+        chunk. Cut off by that, ``ended`` stays false. Raises ExecutorUnavailableError.
         """
         assert offset >= self.position, (offset, self.position)
-        while self.position < offset:
-            if not await self._take(min(SKIP_BYTES, offset - self.position), wait_s):
-                return b""
-        out = bytearray()
+        loop = asyncio.get_running_loop()
+        out, deadline = bytearray(), loop.time() + wait_s
         while len(out) < limit_bytes:
-            part = await self._take(limit_bytes - len(out), wait_s)
+            to_skip = offset - self.position
+            wanted = min(to_skip, SKIP_BYTES) if to_skip > 0 else limit_bytes - len(out)
+            part = await self._take(wanted, deadline)
             if not part:
                 break
-            out += part
+            if to_skip <= 0:
+                out += part
+            if not self.follow:
+                deadline = loop.time() + wait_s
         return bytes(out)
 
     async def close(self) -> None:
@@ -92,10 +98,10 @@ class LogStream:
         self._pump_task.cancel()
         await asyncio.gather(self._pump_task, return_exceptions=True)
 
-    async def _take(self, limit_bytes: int, wait_s: float) -> bytes:
+    async def _take(self, limit_bytes: int, deadline: float) -> bytes:
         while not (part := self._demux.take(limit_bytes)) and not self.ended:
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout_at(deadline):
                     chunk = await self._chunks.get()
             except TimeoutError:
                 return b""

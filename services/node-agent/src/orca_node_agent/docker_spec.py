@@ -116,7 +116,8 @@ def _host_config(spec: AttemptSpec, options: DockerOptions) -> dict[str, Any]:
 def _log_config(options: DockerOptions) -> dict[str, Any]:
     size_mib = max(1, options.log_max_mib // LOG_FILES)
     config = {"max-size": f"{size_mib}m", "max-file": str(LOG_FILES), "compress": "false"}
-    # Not json-file: it puts U+FFFD for every byte that is not UTF-8.
+    # Not json-file, which puts U+FFFD for every byte that is not UTF-8. Engines as old as 20.10
+    # lose the newline after a line of more than 16 KiB here.
     return {"Type": "local", "Config": config}
 
 
