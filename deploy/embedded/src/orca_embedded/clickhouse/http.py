@@ -33,12 +33,13 @@ _CONTENT_TYPES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """A result made ready to send: compressed by ``encoding`` ("" for not)."""
+    """A result made ready to send: compressed by ``encoding`` ("" for not), None without rows."""
 
     result: Result
     body: bytes
     format: str | None
     encoding: str
+    is_insert_of_data: bool
 
 
 class HttpInterface:
@@ -69,7 +70,7 @@ class HttpInterface:
             query_id = ask.query_id or str(uuid.uuid4())
             async with self._bodies.holding() as holder:
                 ask, sql = await self._read(request, ask, holder)
-                if not sql.strip() and request.method == "GET":
+                if not sql.strip() and request.method in {"GET", "HEAD"}:
                     return await self._ok(request)
                 answer = await self._gate.run(lambda: self._answer(request, ask, sql))
         except ServerError as error:
@@ -96,7 +97,7 @@ class HttpInterface:
 
     async def _plain_body(self, request: web.Request, body: bytes) -> bytes:
         encoding = request.headers.get("Content-Encoding", "").strip().lower()
-        if encoding in {"", "identity"}:
+        if not encoding:
             return body
         limit = self._options.max_body_bytes
         return await self._gate.run(lambda: compression.decompress(body, encoding, limit))
@@ -110,7 +111,13 @@ class HttpInterface:
         accepted = request.headers.get("Accept-Encoding", "") if ask.compress_response else ""
         encoding = compression.negotiate(accepted)
         shown = (statement.format or query.output_format) if statement.returns_rows else None
-        return Answer(result, compression.compress(result.data, encoding), shown, encoding)
+        return Answer(
+            result=result,
+            body=compression.compress(result.data, encoding),
+            format=shown,
+            encoding=encoding,
+            is_insert_of_data=statement.insert is not None,
+        )
 
     def _query_for(
         self, request: web.Request, ask: Ask, statement: Statement, output_format: str
@@ -182,17 +189,15 @@ def _refuse_foreign_page(request: web.Request) -> None:
 
 
 def _summary(answer: Answer) -> str:
+    """The counts that the engine tells; what a SELECT or INSERT SELECT made it does not."""
     rows, size = str(answer.result.rows), str(answer.result.bytes)
-    wrote = answer.format is None
-    return json.dumps(
-        {
-            "read_rows": rows,
-            "read_bytes": size,
-            "written_rows": rows if wrote else "0",
-            "written_bytes": size if wrote else "0",
-            "total_rows_to_read": "0",
-            "result_rows": rows if wrote else "0",
-            "result_bytes": str(len(answer.result.data)),
-            "elapsed_ns": str(answer.result.elapsed_ns),
-        }
-    )
+    counts = {
+        "read_rows": rows,
+        "read_bytes": size,
+        "written_rows": rows if answer.is_insert_of_data else "0",
+        "written_bytes": size if answer.is_insert_of_data else "0",
+        "total_rows_to_read": "0",
+        "result_bytes": str(len(answer.result.data)),
+        "elapsed_ns": str(answer.result.elapsed_ns),
+    }
+    return json.dumps(counts)
