@@ -90,7 +90,8 @@ def start(directory: Path, install: bool, private: bool = False) -> str:
     with (directory / "start.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two starts at once: the second finds the first's engine
         if not answers(f"unix://{_socket(directory)}"):
-            _wait_until_answers(_spawn(dockerd, directory), directory)
+            process = None if _own_pid(directory) else _spawn(dockerd, directory)
+            _wait_until_answers(process, directory)
     return f"unix://{_socket(directory)}"
 
 
@@ -161,6 +162,7 @@ def _spawn(dockerd: str, directory: Path) -> subprocess.Popen[bytes]:
         "--live-restore",
         "--log-level=warn",
     ]
+    _forget_dead(directory)
     with (directory / "engine.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603 (fixed arguments)
             command,
@@ -172,10 +174,10 @@ def _spawn(dockerd: str, directory: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_until_answers(dockerd: subprocess.Popen[bytes], directory: Path) -> None:
+def _wait_until_answers(dockerd: subprocess.Popen[bytes] | None, directory: Path) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not answers(f"unix://{_socket(directory)}"):
-        ended = dockerd.poll() is not None
+        ended = dockerd is not None and dockerd.poll() is not None
         if ended or time.monotonic() > deadline:
             what = "dockerd ended" if ended else f"no answer after {READY_TIMEOUT_S:.0f} s"
             raise EngineError(f"{what}; its last words:\n{_log_tail(directory)}")
@@ -186,15 +188,28 @@ def _log_tail(directory: Path) -> str:
     return (directory / "engine.log").read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
 
+def _forget_dead(directory: Path) -> None:
+    """Delete pid files of killed processes: dockerd takes a zombie or a reused pid for alive."""
+    containerd = directory / "exec/containerd"
+    if _own_pid(directory) is None:
+        _pidfile(directory).unlink(missing_ok=True)
+    if _pid_of(containerd / "containerd.pid", str(containerd / "containerd.toml")) is None:
+        (containerd / "containerd.pid").unlink(missing_ok=True)
+
+
 def _own_pid(directory: Path) -> int | None:
-    """Pid of the live dockerd of ``directory``; None for a stale file or a reused pid."""
-    pidfile = _pidfile(directory)
+    """Pid of the live dockerd of ``directory``."""
+    return _pid_of(_pidfile(directory), f"--pidfile={_pidfile(directory)}")
+
+
+def _pid_of(pidfile: Path, argument: str) -> int | None:
+    """Pid in ``pidfile`` if that process lives and was started with ``argument``."""
     try:
         pid = int(pidfile.read_text())
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
         return None
-    return pid if f"--pidfile={pidfile}".encode() in arguments else None
+    return pid if argument.encode() in arguments else None
 
 
 def _socket(directory: Path) -> Path:
