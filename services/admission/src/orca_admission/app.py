@@ -1,0 +1,21 @@
+"""The admission service: its decider and what it answers."""
+
+from __future__ import annotations
+
+from orca_runtime.asks import Verb
+from orca_runtime.service import Service
+from orca_schemas.asks import TaskQuery
+
+from orca_admission import queries
+from orca_admission.answers import NAME
+from orca_admission.decider import DECIDER
+
+SERVICE = Service(
+    name=NAME,
+    decider=DECIDER,
+    verbs={
+        "tasks": Verb(TaskQuery, queries.tasks),
+        "quota": Verb(None, queries.quota),
+        "holds": Verb(None, queries.holds),
+    },
+)
