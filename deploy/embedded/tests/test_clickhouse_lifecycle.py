@@ -181,3 +181,25 @@ def test_too_many_queries_are_refused(data: Path) -> None:
         for thread in threads:
             thread.join()
     assert codes == ["202", "202"]
+
+
+def test_a_client_that_goes_away_leaves_no_rows_and_no_noise(data: Path) -> None:
+    head = "POST /?query=INSERT%20INTO%20t%20FORMAT%20CSV HTTP/1.1\r\nHost: x\r\n"
+    with running(data) as server, connected(server) as client:
+        client.command("CREATE TABLE t (a UInt32) ENGINE = MergeTree ORDER BY a")
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", server.port)) as half_sent:
+                half_sent.sendall(f"{head}Content-Length: 1000\r\n\r\n1\n2\n".encode())
+            with socket.create_connection(("127.0.0.1", server.port)) as not_read:
+                not_read.sendall(b"GET /?query=SELECT%20sleep(0.2) HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.5)
+        assert client.command("SELECT count() FROM t") == 0
+        assert server.stop() == 0
+        assert server.log.read_text().count("\n") == 1
+
+
+def test_uploads_left_by_a_crash_are_removed(data: Path) -> None:
+    (data / "uploads").mkdir(parents=True)
+    (data / "uploads" / "left").write_bytes(b"x")
+    with running(data):
+        assert list((data / "uploads").iterdir()) == []

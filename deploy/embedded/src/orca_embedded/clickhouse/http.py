@@ -16,6 +16,7 @@ from orca_embedded.clickhouse.options import Options
 from orca_embedded.clickhouse.parameters import Ask
 from orca_embedded.clickhouse.statement import Statement, parse
 
+_CLIENT_GONE = 499
 _WRITE_BYTES = 1024 * 1024
 _CONTENT_TYPES = {
     "TabSeparated": "text/tab-separated-values; charset=UTF-8",
@@ -56,12 +57,20 @@ class HttpInterface:
         app = web.Application()
         app.router.add_get("/ping", self._ok)
         app.router.add_get("/replicas_status", self._ok)
-        app.router.add_get("/", self._query)
-        app.router.add_post("/", self._query)
+        app.router.add_get("/", self._serve)
+        app.router.add_post("/", self._serve)
         return app
 
     async def _ok(self, _request: web.Request) -> web.Response:
         return web.Response(text="Ok.\n")
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._query(request)
+        except ConnectionError:
+            # The client went away, before its body was whole (nothing was run) or after; no one
+            # is left to tell, and aiohttp drops what is returned.
+            return web.Response(status=_CLIENT_GONE)
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
         query_id = ""
