@@ -25,7 +25,6 @@ from orca_placement.draft import ITSELF, Draft, nothing
 from orca_placement.schedule import EVERYTHING, schedule
 from orca_placement.state import Run, State
 
-
 About = tuple[str, Kind, str]
 """Namespace, kind and id of what a note is about."""
 

@@ -83,6 +83,11 @@ class Run:
         """The run's key in the state's tables."""
         return str(self.run_id)
 
+    @property
+    def task_uuid(self) -> UUID:
+        """The task's id, as answers carry it."""
+        return UUID(self.task_id)
+
 
 @dataclass(frozen=True, slots=True)
 class State:

@@ -1,0 +1,22 @@
+"""The placement service: its decider and what it answers."""
+
+from __future__ import annotations
+
+from orca_runtime.asks import Verb
+from orca_runtime.service import Service
+from orca_schemas.asks import TaskQuery
+
+from orca_placement import queries
+from orca_placement.decider import DECIDER
+from orca_placement.draft import ITSELF
+
+SERVICE = Service(
+    name=ITSELF,
+    decider=DECIDER,
+    verbs={
+        "desired": Verb(None, queries.desired),
+        "tasks": Verb(TaskQuery, queries.tasks),
+        "nodes": Verb(None, queries.nodes),
+        "gpus": Verb(None, queries.gpus),
+    },
+)

@@ -1,0 +1,190 @@
+"""What placement answers, from committed state.
+
+An asker in namespace ``_cluster`` sees all; any other the tasks of its own namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nlargest
+from itertools import islice
+
+from orca_runtime.asks import Ask
+from orca_schemas.asks import (
+    MAX_ROWS,
+    Desired,
+    DesiredAttempt,
+    GpuRow,
+    Gpus,
+    NodeRow,
+    Nodes,
+    StopAsked,
+    TaskQuery,
+    TaskRow,
+    Tasks,
+)
+from orca_schemas.identifiers import CLUSTER, id_time_ms
+from orca_schemas.values import Reason, ReasonCode
+
+from orca_placement.cluster import Node, pool_of
+from orca_placement.feasible import explain
+from orca_placement.request import Request
+from orca_placement.state import Phase, Run, State, run_request, run_ticket
+from orca_placement.waiting import place_of
+
+READY = "ready"
+LOST = "lost"
+
+
+def desired(state: State, _: None, ask: Ask) -> Desired:
+    """Everything that belongs on the asking node; the node is the user that asks."""
+    node = state.nodes.get(ask.user) if ask.namespace == CLUSTER else None
+    if node is None:
+        return Desired(sequence=ask.sequence, known=False, attempts=())
+    gone = frozenset(node.old_runs)
+    attempts = tuple(_desired(state.runs[key]) for key in node.runs if key not in gone)
+    return Desired(sequence=ask.sequence, known=True, attempts=attempts)
+
+
+def _desired(run: Run) -> DesiredAttempt:
+    attempt = run.attempt
+    assert attempt is not None
+    stop = attempt.stop
+    return DesiredAttempt(
+        run_id=run.run_id,
+        task_id=run.task_uuid,
+        spec=run.spec,
+        attempt=attempt.number,
+        fence=attempt.fence,
+        slots=attempt.slots,
+        granted_tokens=run.granted_tokens,
+        lease_base_tokens=run.lease_base_tokens,
+        stop=stop and StopAsked(outcome=stop.outcome, message=stop.message, grace_ms=stop.grace_ms),
+    )
+
+
+def tasks(state: State, query: TaskQuery, ask: Ask) -> Tasks:
+    """The runs that match, newest first, each with why it waits now."""
+    found = nlargest(query.limit + 1, _matching(state, query, ask), key=lambda run: run.order)
+    explained: dict[Request, tuple[Reason, ...]] = {}
+    rows = tuple(_row(state, run, ask.now_ms, explained) for run in found[: query.limit])
+    return Tasks(tasks=rows, more=len(found) > query.limit)
+
+
+def _matching(state: State, query: TaskQuery, ask: Ask) -> Iterator[Run]:
+    task_id = None if query.task_id is None else str(query.task_id)
+    for run in state.runs.values():
+        if (
+            _sees(ask, run)
+            and query.namespace in (None, run.namespace)
+            and task_id in (None, run.task_id)
+        ):
+            yield run
+
+
+def _sees(ask: Ask, run: Run) -> bool:
+    return ask.namespace in (CLUSTER, run.namespace)
+
+
+def _row(
+    state: State, run: Run, now_ms: int, explained: dict[Request, tuple[Reason, ...]]
+) -> TaskRow:
+    gpu = run.spec.gpu
+    waits = run.phase is Phase.WAITING
+    return TaskRow(
+        task_id=run.task_uuid,
+        run_id=run.run_id,
+        namespace=run.namespace,
+        name=run.spec.name,
+        user=run.spec.user,
+        phase=phase_of(run),
+        since_ms=run.since.at_ms,
+        submitted_at_ms=id_time_ms(run.run_id),
+        outcome=run.outcome,
+        node=run.last_node,
+        attempt=run.attempts,
+        token_quota=run.spec.token_quota,
+        gpu_type=gpu and gpu.type,
+        gpu_milli=gpu.gpu_milli if gpu else 0,
+        queue_position=place_of(state.waiting, run_ticket(run)) if waits else None,
+        reasons=_reasons(state, run, now_ms, explained),
+    )
+
+
+def phase_of(run: Run) -> str:
+    """The word for where the run stands."""
+    attempt = run.attempt
+    if run.phase is Phase.WAITING:
+        return "deferred" if run.reasons else "pending"
+    if attempt is None:
+        return run.phase.value
+    if attempt.stop is not None:
+        return "stopping"
+    return "placed" if attempt.started_ms is None else "running"
+
+
+def _reasons(
+    state: State, run: Run, now_ms: int, explained: dict[Request, tuple[Reason, ...]]
+) -> tuple[Reason, ...]:
+    """Reasons as of now for what waits, for a stop that no one confirms; else those last said."""
+    if run.phase is Phase.WAITING:
+        request = run_request(run)
+        if request not in explained:
+            explained[request] = explain(state.nodes.values(), request)
+        return explained[request]
+    stop = run.attempt.stop if run.attempt else None
+    if stop is None or now_ms <= stop.ordered_ms + stop.grace_ms:
+        return run.reasons
+    late_ms = now_ms - stop.ordered_ms
+    message = f"the stop ordered {late_ms} ms ago is not confirmed by {run.last_node}"
+    return (
+        Reason(
+            code=ReasonCode.STOP_UNCONFIRMED,
+            message=message,
+            asked=stop.grace_ms,
+            available=late_ms,
+        ),
+    )
+
+
+def nodes(state: State, _: None, __: Ask) -> Nodes:
+    """Every node, by name."""
+    return Nodes(nodes=tuple(_node_row(state.nodes[name]) for name in sorted(state.nodes)))
+
+
+def _node_row(node: Node) -> NodeRow:
+    return NodeRow(
+        node=node.name,
+        status=READY if node.lost is None else LOST,
+        boot_id=node.boot_id,
+        inventory=node.inventory,
+        cpu_milli_free=node.cpu_free_milli,
+        memory_mib_free=node.memory_free_mib,
+        attempts=len(node.runs),
+    )
+
+
+def gpus(state: State, _: None, ask: Ask) -> Gpus:
+    """Every GPU, by node; of its tasks those that the asker may see."""
+    rows = (row for name in sorted(state.nodes) for row in _gpu_rows(state, state.nodes[name], ask))
+    return Gpus(gpus=tuple(islice(rows, MAX_ROWS)))
+
+
+def _gpu_rows(state: State, node: Node, ask: Ask) -> Iterator[GpuRow]:
+    sitting: dict[str, list[str]] = {}
+    for key in node.runs:
+        run = state.runs[key]
+        if run.attempt is not None and _sees(ask, run):
+            for slot in run.attempt.slots:
+                sitting.setdefault(slot.gpu_uuid, []).append(f"{run.namespace}/{run.spec.name}")
+    for gpu in node.inventory.gpus:
+        pool = pool_of(node, gpu.type)
+        assert pool is not None
+        card = next(card for card in pool.cards if card.uuid == gpu.uuid)
+        yield GpuRow(
+            node=node.name,
+            gpu=gpu,
+            milli_free=card.milli_free,
+            memory_mib_free=card.memory_free_mib,
+            tasks=tuple(sitting.get(gpu.uuid, ())),
+        )
