@@ -39,7 +39,8 @@ def digest(body: bytes) -> str:
 
 
 @cache
-def _envelope_type(event: type[EventData]) -> type[Envelope[Any]]:
+def envelope_type(event: type[EventData]) -> type[Envelope[Any]]:
+    """The envelope whose data is this event's."""
     return Envelope[event]  # type: ignore[valid-type]
 
 
@@ -53,20 +54,26 @@ def decode(subject: Subject, body: bytes) -> Envelope[Any]:
     if len(body) > limit:
         raise MalformedError("body", f"{len(body)} bytes", f"send at most {limit} bytes")
     try:
-        envelope = _envelope_type(event).model_validate_json(body)
+        envelope = envelope_type(event).model_validate_json(body)
     except ValidationError as error:
-        return _decode_slowly(event, body, error)
+        envelope = _decode_slowly(event, body, error)
     if envelope.type != event.type_name():
-        return _decode_slowly(event, body, None)
+        envelope = _decode_slowly(event, body, None)
+    if envelope.subject is not None and envelope.subject != str(subject):
+        raise MalformedError("subject", envelope.subject, f"it stands under {subject}; leave out")
     return envelope
+
+
+def may_say(role: Role, event: type[EventData]) -> bool:
+    """Whether this event is this role's to say."""
+    return role in _DECIDERS if event.ROLE is None else role is event.ROLE
 
 
 def _event_of(subject: Subject) -> type[EventData]:
     event = EVENTS.get(subject.event)
     if event is None:
         raise UnknownVersionError("subject.event", subject.event, "no such event in this release")
-    allowed = subject.role in _DECIDERS if event.ROLE is None else subject.role is event.ROLE
-    if not allowed:
+    if not may_say(subject.role, event):
         raise MalformedError("subject.role", subject.role, f"{subject.event} is not theirs to say")
     if event.KIND is not None and subject.kind is not event.KIND:
         raise MalformedError(
@@ -88,13 +95,13 @@ def _decode_slowly(
     if version == event.VERSION:
         if error is None:
             raise MalformedError("type", raw["type"], f"write {event.type_name()}")
-        raise from_validation(error, model=_envelope_type(event)) from None
+        raise from_validation(error, model=envelope_type(event)) from None
     data = upcast(name, version, event.VERSION, _data_of(raw))
     newest = json.dumps(raw | {"type": event.type_name(), "data": data})
     try:
-        return _envelope_type(event).model_validate_json(newest)
+        return envelope_type(event).model_validate_json(newest)
     except ValidationError as again:
-        raise from_validation(again, model=_envelope_type(event)) from None
+        raise from_validation(again, model=envelope_type(event)) from None
 
 
 def _data_of(raw: dict[str, Any]) -> dict[str, Any]:
