@@ -1,0 +1,6 @@
+"""The log on NATS JetStream."""
+
+from orca_runtime.jetstream.connect import RefusedError
+from orca_runtime.jetstream.log import JetStreamLog
+
+__all__ = ["JetStreamLog", "RefusedError"]
