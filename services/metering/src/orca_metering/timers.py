@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from orca_runtime.recorded import Due, Recorded
-from orca_schemas.events.common import Noted
+from orca_schemas.events.common import EndNoted, ForgetNoted, Noted
 from orca_schemas.events.metering import UsageSettled
 
 from orca_metering.state import DAY_MS, State
@@ -38,8 +38,11 @@ def entities(state: State) -> Iterable[str]:
 
 def touched(event: Recorded) -> Iterable[str]:
     """The run whose timer an own event may have changed."""
-    data = event.data
-    if isinstance(data, UsageSettled):
-        return (str(data.run_id),)
-    run_id = getattr(data.fact, "run_id", None) if isinstance(data, Noted) else None
-    return () if run_id is None else (str(run_id),)
+    match event.data:
+        case (
+            UsageSettled(run_id=run_id)
+            | Noted(fact=EndNoted(run_id=run_id) | ForgetNoted(run_id=run_id))
+        ):
+            return (str(run_id),)
+        case _:
+            return ()
