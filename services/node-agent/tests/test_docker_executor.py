@@ -234,6 +234,23 @@ async def test_reading_on_does_not_wait_for_a_running_attempt(
     assert time.monotonic() - begin < 0.4
 
 
+async def test_what_is_written_just_before_the_end_is_not_lost(executor: DockerExecutor) -> None:
+    async def follow(spec: AttemptSpec) -> bytes:
+        whole = b""
+        while True:
+            running = (await executor.observe())[spec.key].phase is AttemptPhase.RUNNING
+            data = (await executor.read_log(spec.key, len(whole), 10_000)).data
+            whole += data
+            if not data and not running:
+                return whole
+
+    specs = [shell(f"echo begin; sleep 0.{n}; seq 1 {n * 900}; printf last") for n in range(1, 7)]
+    await asyncio.gather(*(executor.start(spec) for spec in specs))
+    for n, whole in enumerate(await asyncio.gather(*map(follow, specs)), start=1):
+        lines = whole.decode().split("\n")
+        assert lines == ["begin", *map(str, range(1, n * 900 + 1)), "last"]
+
+
 async def test_a_long_line_is_not_cut(executor: DockerExecutor) -> None:
     spec = shell("head -c 100000 /dev/zero; echo; echo after")
     await executor.start(spec)
