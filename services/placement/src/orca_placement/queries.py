@@ -29,11 +29,13 @@ from orca_schemas.values import Reason, ReasonCode
 from orca_placement.cluster import Node, pool_of
 from orca_placement.feasible import explain
 from orca_placement.request import Request
-from orca_placement.state import Phase, Run, State, run_request, run_ticket
-from orca_placement.waiting import place_of
+from orca_placement.state import Phase, Run, State, run_request
+from orca_placement.waiting import in_order
 
 READY = "ready"
 LOST = "lost"
+MAX_EXPLAINED = 50
+"""Different requests whose reasons one answer looks at anew: an answer holds up the decisions."""
 
 
 def desired(state: State, _: None, ask: Ask) -> Desired:
@@ -66,9 +68,33 @@ def _desired(run: Run) -> DesiredAttempt:
 def tasks(state: State, query: TaskQuery, ask: Ask) -> Tasks:
     """The runs that match, newest first, each with why it waits now."""
     found = nlargest(query.limit + 1, _matching(state, query, ask), key=lambda run: run.order)
-    explained: dict[Request, tuple[Reason, ...]] = {}
-    rows = tuple(_row(state, run, ask.now_ms, explained) for run in found[: query.limit])
+    queue = _Queue(state)
+    rows = tuple(_row(queue, run, ask.now_ms) for run in found[: query.limit])
     return Tasks(tasks=rows, more=len(found) > query.limit)
+
+
+class _Queue:
+    """The queue as one answer shows it: places, and reasons as of now for so many requests."""
+
+    def __init__(self, state: State) -> None:
+        self._nodes = state.nodes
+        self._places = {
+            ticket.run: place for place, ticket in enumerate(in_order(state.waiting), start=1)
+        }
+        self._explained: dict[Request, tuple[Reason, ...]] = {}
+
+    def place(self, run: Run) -> int | None:
+        """The run's place, from 1; None where it does not wait."""
+        return self._places.get(run.key)
+
+    def reasons(self, run: Run) -> tuple[Reason, ...]:
+        """Why the run waits now; beyond the bound, as last said."""
+        request = run_request(run)
+        if request not in self._explained:
+            if len(self._explained) >= MAX_EXPLAINED:
+                return run.reasons
+            self._explained[request] = explain(self._nodes.values(), request)
+        return self._explained[request]
 
 
 def _matching(state: State, query: TaskQuery, ask: Ask) -> Iterator[Run]:
@@ -86,11 +112,8 @@ def _sees(ask: Ask, run: Run) -> bool:
     return ask.namespace in (CLUSTER, run.namespace)
 
 
-def _row(
-    state: State, run: Run, now_ms: int, explained: dict[Request, tuple[Reason, ...]]
-) -> TaskRow:
+def _row(queue: _Queue, run: Run, now_ms: int) -> TaskRow:
     gpu = run.spec.gpu
-    waits = run.phase is Phase.WAITING
     return TaskRow(
         task_id=run.task_uuid,
         run_id=run.run_id,
@@ -106,8 +129,8 @@ def _row(
         token_quota=run.spec.token_quota,
         gpu_type=gpu and gpu.type,
         gpu_milli=gpu.gpu_milli if gpu else 0,
-        queue_position=place_of(state.waiting, run_ticket(run)) if waits else None,
-        reasons=_reasons(state, run, now_ms, explained),
+        queue_position=queue.place(run),
+        reasons=_reasons(queue, run, now_ms),
     )
 
 
@@ -123,15 +146,10 @@ def phase_of(run: Run) -> str:
     return "placed" if attempt.started_ms is None else "running"
 
 
-def _reasons(
-    state: State, run: Run, now_ms: int, explained: dict[Request, tuple[Reason, ...]]
-) -> tuple[Reason, ...]:
+def _reasons(queue: _Queue, run: Run, now_ms: int) -> tuple[Reason, ...]:
     """Reasons as of now for what waits, for a stop that no one confirms; else those last said."""
     if run.phase is Phase.WAITING:
-        request = run_request(run)
-        if request not in explained:
-            explained[request] = explain(state.nodes.values(), request)
-        return explained[request]
+        return queue.reasons(run)
     stop = run.attempt.stop if run.attempt else None
     if stop is None or now_ms <= stop.ordered_ms + stop.grace_ms:
         return run.reasons

@@ -54,8 +54,3 @@ def left(waiting: Waiting, request: Request, ticket: Ticket) -> Waiting:
 def in_order(waiting: Waiting) -> Iterator[Ticket]:
     """Yield every ticket, first in the queue first."""
     return merge(*waiting.values())
-
-
-def place_of(waiting: Waiting, ticket: Ticket) -> int:
-    """Return the ticket's place in the whole queue, from 1."""
-    return 1 + sum(bisect_left(group, ticket) for group in waiting.values())
