@@ -37,7 +37,7 @@ class Submission:
 
 def body_of(data: EventData) -> bytes:
     """The body of an event from outside: type and data, no more is needed."""
-    fields = data.model_dump(mode="json", exclude_none=True, by_alias=True)
+    fields = data.model_dump(mode="json")
     return json.dumps({"type": data.type_name(), "data": fields}).encode()
 
 
@@ -153,13 +153,7 @@ async def cancel(connection: Connection, namespace: str, task_id: uuid.UUID, rea
 async def set_quota(connection: Connection, account: str, quota: QuotaSet) -> int:
     """Set one limit of an account (in this release: a namespace)."""
     where = subject(account, Kind.ACCOUNT, account, Role.ADMIN, connection.user, "QuotaSet")
-    return await connection.publish(where, _with_null_limit(quota))
-
-
-def _with_null_limit(quota: QuotaSet) -> bytes:
-    # A null limit means unlimited and must be said.
-    data = quota.model_dump(mode="json")
-    return json.dumps({"type": quota.type_name(), "data": data}).encode()
+    return await connection.publish(where, body_of(quota))
 
 
 async def set_price(

@@ -30,7 +30,7 @@ _DECIDERS = frozenset({Role.ADMISSION, Role.PLACEMENT, Role.METERING, Role.BILLI
 
 def encode(envelope: Envelope[Any]) -> bytes:
     """Write an envelope as JSON, absent attributes left out."""
-    return envelope.model_dump_json(exclude_none=True).encode()
+    return envelope.model_dump_json().encode()
 
 
 def digest(body: bytes) -> str:

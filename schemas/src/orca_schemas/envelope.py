@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from orca_schemas import patterns
-from orca_schemas.model import EventData
+from orca_schemas.model import EventData, omitted
 from orca_schemas.positions import PositionText
 
 D = TypeVar("D", bound=EventData)
@@ -29,17 +29,17 @@ class Envelope(BaseModel, Generic[D]):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     specversion: Literal["1.0"] = "1.0"
-    id: UUID | None = None
-    source: Short | None = None
+    id: UUID | None = omitted()
+    source: Short | None = omitted()
     type: Short
-    subject: Short | None = None
-    time: Short | None = None
-    datacontenttype: Literal["application/json"] | None = None
-    cause: PositionText | None = None
-    timer: Short | None = None
-    correlationid: Short | None = None
-    cursor: Annotated[str, Field(max_length=2048)] | None = None
-    previous: Digest | None = None
-    traceparent: TraceParent | None = None
-    tracestate: Short | None = None
+    subject: Short | None = omitted()
+    time: Short | None = omitted()
+    datacontenttype: Literal["application/json"] | None = omitted()
+    cause: PositionText | None = omitted()
+    timer: Short | None = omitted()
+    correlationid: Short | None = omitted()
+    cursor: Annotated[str, Field(max_length=2048)] | None = omitted()
+    previous: Digest | None = omitted()
+    traceparent: TraceParent | None = omitted()
+    tracestate: Short | None = omitted()
     data: D

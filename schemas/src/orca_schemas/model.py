@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from orca_schemas.subjects import Kind, Role
 
@@ -15,6 +15,18 @@ class Value(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_enum_values=False
     )
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def omitted() -> Any:
+    """The default of an optional field that is left out of the bytes when it is None.
+
+    Everything else is always written, null included: an event says all that it says.
+    """
+    return Field(default=None, exclude_if=_is_none)
 
 
 class EventData(Value):

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 
 from orca_schemas import patterns
 from orca_schemas.identifiers import Label
-from orca_schemas.model import Value
+from orca_schemas.model import Value, omitted
 from orca_schemas.positions import PositionText
 from orca_schemas.units import Amount, Positive, UnixMs
 
@@ -79,12 +79,12 @@ class Reason(Value):
 
     code: ReasonCode
     message: Text
-    field: str | None = None
-    account: str | None = None
-    dimension: str | None = None
-    asked: int | None = None
-    available: int | None = None
-    limit: int | None = None
+    field: str | None = omitted()
+    account: str | None = omitted()
+    dimension: str | None = omitted()
+    asked: int | None = omitted()
+    available: int | None = omitted()
+    limit: int | None = omitted()
 
 
 class Period(StrEnum):

@@ -44,14 +44,15 @@ class PriceSet(EventData):
     """The price of a sku from ``effective_at_ms`` on.
 
     skus: ``gpu:<type>`` per GPU-hour, ``cpu`` per core-hour, ``tokens:<model>:<class>`` per
-    million tokens. ``effective_at_ms`` must not be before the stream's time of this event.
+    million tokens. ``effective_at_ms`` must not be before the stream's time of this event; None
+    means from that very time on.
     """
 
     ROLE: ClassVar = Role.ADMIN
     KIND: ClassVar = Kind.PRICE
     sku: ModelName
     tiers: Annotated[tuple[PriceTier, ...], Field(min_length=1, max_length=1)]
-    effective_at_ms: UnixMs
+    effective_at_ms: UnixMs | None = None
 
 
 class RedriveRequested(EventData):

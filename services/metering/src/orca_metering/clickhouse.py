@@ -80,7 +80,7 @@ def task_rows(event: Recorded) -> Iterable[Row]:
         about.event,
         about.party,
         str(getattr(event, "cause", None) or ""),
-        event.data.model_dump_json(exclude_none=True),
+        event.data.model_dump_json(),
         stream,
         epoch,
         sequence,
