@@ -1,0 +1,46 @@
+"""The shell between the agent and a task: it outlives the agent and writes down how it ended.
+
+Each name is written whole (under another name, then renamed). ``claim`` is made with O_EXCL, so
+of two shims, or a shim and a stop, only one wins: a command runs at most once per directory.
+The command leads a session of its own, so SIGKILL for its group leaves the shim alive to record
+it, and what the command left behind in its group is killed when it ends, as in a container.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+CLAIMED_BY_STOP = "stopped"
+
+_SCRIPT = """
+dir=$1; shift
+set -C
+{ echo shim > "$dir/claim"; } 2>/dev/null || exit 0
+set +C
+@setsid@ "$@" &
+child=$!
+read -r boot < /proc/sys/kernel/random/boot_id
+read -r shim_stat < "/proc/$$/stat"
+read -r child_stat < "/proc/$child/stat"
+printf '%s\\n' "$boot" "$shim_stat" "$child_stat" > "$dir/pid.new"
+@mv@ "$dir/pid.new" "$dir/pid"
+wait "$child"
+code=$?
+kill -KILL -- "-$child" 2>/dev/null
+echo "$code" > "$dir/exit.new"
+@mv@ "$dir/exit.new" "$dir/exit"
+"""
+
+
+def shim_command(attempt_dir: str, command: tuple[str, ...]) -> list[str]:
+    """The argument vector of the shim. The script names its helpers by their whole paths,
+    because its PATH is the task's."""
+    script = _SCRIPT.replace("@setsid@", _tool("setsid")).replace("@mv@", _tool("mv"))
+    return ["/bin/sh", "-c", script, "orca-shim", attempt_dir, *command]
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed; the process executor needs it")
+    return found

@@ -1,0 +1,100 @@
+"""A bus in memory: small, real, and away when told to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from orca_runtime.errors import LogUnavailableError
+from orca_runtime.log import Outgoing, Stored
+from orca_runtime.recorded import Recorded, recorded
+from orca_runtime.streams import stream_of
+from orca_schemas.asks import Desired, DesiredAttempt, Reply
+from orca_schemas.model import EventData
+from orca_schemas.positions import Position
+
+from orca_node_agent.ports import AskFailedError
+
+EPOCH = 1_700_000_000_000_000_000
+
+
+class MemoryBus:
+    """Stores what is published, and answers ``placement.desired`` with what a test says.
+
+    ``away``: the broker cannot be reached. ``lose_acks``: so many publishes are stored and then
+    reported as unknown. ``silent``: the broker is there, placement is not.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Outgoing] = []
+        self.beats: list[bytes] = []
+        self.away = False
+        self.silent = False
+        self.lose_acks = 0
+        self.known = True
+        self.sequence = 0
+        self.attempts: dict[str, DesiredAttempt] = {}
+        self._hints: asyncio.Queue[None] = asyncio.Queue()
+
+    async def publish(self, message: Outgoing) -> Position:
+        """See Bus.publish."""
+        if self.away:
+            raise LogUnavailableError("away")
+        self.messages.append(message)
+        if self.lose_acks > 0:
+            self.lose_acks -= 1
+            raise LogUnavailableError("the acknowledgement was lost")
+        return Position("NODE", EPOCH, len(self.messages))
+
+    async def beat(self, subject: str, body: bytes) -> None:
+        """See Bus.beat."""
+        if self.away:
+            raise LogUnavailableError("away")
+        self.beats.append(body)
+
+    async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes:
+        """See Bus.ask."""
+        if self.away or self.silent:
+            raise AskFailedError("away")
+        desired = Desired(
+            sequence=self.sequence, known=self.known, attempts=tuple(self.attempts.values())
+        )
+        position = str(Position("PLACEMENT", EPOCH, self.sequence))
+        reply = Reply(ok=True, position=position, data=desired.model_dump(mode="json"))
+        return reply.model_dump_json(exclude_none=True).encode()
+
+    async def hints(self) -> AsyncIterator[None]:
+        """See Bus.hints."""
+        while True:
+            await self._hints.get()
+            yield None
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def want(self, *attempts: DesiredAttempt) -> None:
+        """From now on exactly these belong on the node."""
+        self.sequence += 1
+        self.attempts = {f"{one.run_id}-{one.attempt}": one for one in attempts}
+        self._hints.put_nowait(None)
+
+    def events(self) -> list[Recorded]:
+        """Every event published, decoded, repeats of an id left out."""
+        unique = {message.id: message for message in self.messages if _is_event(message)}
+        return [_recorded(number, message) for number, message in enumerate(unique.values(), 1)]
+
+    def said(self, event: type[Any]) -> list[Any]:
+        """The data of every event of one kind, in order."""
+        found: list[EventData] = [one.data for one in self.events()]
+        return [data for data in found if isinstance(data, event)]
+
+
+def _is_event(message: Outgoing) -> bool:
+    return stream_of(message.subject) is not None
+
+
+def _recorded(number: int, message: Outgoing) -> Recorded:
+    stream = stream_of(message.subject)
+    assert stream is not None
+    return recorded(Stored(stream, EPOCH, number, 0, message.subject, message.body))

@@ -1,0 +1,78 @@
+"""What placement wishes of this node: asked for, checked, and never taken from the past."""
+
+from __future__ import annotations
+
+import json
+
+import structlog
+from orca_runtime.clock import Clock
+from orca_schemas.asks import Desired, Reply
+from orca_schemas.errors import MalformedError
+from orca_schemas.identifiers import CLUSTER
+from orca_schemas.positions import Position
+from orca_schemas.subjects import ask_subject
+from pydantic import ValidationError
+
+from orca_node_agent.ledger import Ledger
+from orca_node_agent.ports import AskFailedError, Bus
+from orca_node_agent.reconcile import is_older
+from orca_node_agent.spool import Spool
+from orca_node_agent.spool_thread import SpoolThread
+
+ASK_INTERVAL_S = 2.0
+ASK_TIMEOUT_S = 2.0
+FRESH_S = 6.0
+"""How long an answer may be acted on: well below any lease, so nothing fenced is begun."""
+_ACTED_ON = "acted_on"
+
+_log = structlog.get_logger(__name__)
+
+
+class Wishes:
+    """Asks ``placement.desired`` and keeps the newest answer while it is fresh."""
+
+    def __init__(
+        self, node: str, bus: Bus, spool: Spool, ledger: Ledger, thread: SpoolThread, clock: Clock
+    ) -> None:
+        self._subject = ask_subject(CLUSTER, node, "placement", "desired")
+        self._bus, self._ledger = bus, ledger
+        self._thread, self._clock = thread, clock
+        epoch, sequence = (spool.fact(_ACTED_ON) or "0 0").split()
+        self.acted_on = (int(epoch), int(sequence))
+        self._answer: Desired | None = None
+        self._answered_s = 0.0
+
+    def current(self) -> Desired | None:
+        """The answer to act on; None where it is too old, or there was none."""
+        fresh = self._clock.steady_s() - self._answered_s < FRESH_S
+        return self._answer if fresh else None
+
+    async def ask(self) -> None:
+        """Ask once. No answer, or an older one than was acted on, leaves things as they are."""
+        try:
+            body = await self._bus.ask(self._subject, b"{}", ASK_TIMEOUT_S)
+            at, answer = _read(body)
+        except (AskFailedError, MalformedError) as error:
+            _log.info("placement does not answer", error=str(error))
+            return
+        if is_older(at, self.acted_on):
+            _log.warning("older answer ignored", answer=at, acted_on=self.acted_on)
+            return
+        if at != self.acted_on:
+            await self._thread.quietly(self._ledger.note, _ACTED_ON, f"{at[0]} {at[1]}")
+            self.acted_on = at
+        self._answer, self._answered_s = answer, self._clock.steady_s()
+
+
+def _read(body: bytes) -> tuple[tuple[int, int], Desired]:
+    """The answer and its place, (epoch, sequence). Raises MalformedError."""
+    try:
+        reply = Reply.model_validate_json(body)
+        if not reply.ok:
+            raise MalformedError("placement.desired", reply.error, "see the remedy in the answer")
+        desired = Desired.model_validate_json(json.dumps(reply.data))
+    except (ValidationError, ValueError) as error:
+        raise MalformedError("placement.desired", str(error), "run one release") from None
+    # A stream made anew counts from 1: its epoch, which is later, puts its answers after.
+    epoch = Position.parse(reply.position).epoch if reply.position else 0
+    return (epoch, desired.sequence), desired
