@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ValidationError
 
 from orca_runtime.connection import connection_options
-from orca_runtime.log import EventLog
 from orca_runtime.settings import ServiceSettings
 from orca_runtime.shell import DeciderShell
 
@@ -49,7 +48,7 @@ class LogVerb:
     """A question answered by reading the log: ``answer(log, query, ask)``."""
 
     query: type[BaseModel] | None
-    answer: Callable[[EventLog, Any, Ask], Awaitable[BaseModel]]
+    answer: Callable[[Any, Any, Ask], Awaitable[BaseModel]]
 
 
 Verbs = Mapping[str, Verb | LogVerb]

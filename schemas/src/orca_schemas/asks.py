@@ -202,6 +202,31 @@ class History(_Body):
     events: tuple[HistoryEvent, ...]
 
 
+class LogQuery(_Body):
+    """Which output: of one task, after a sequence of the stream LOGS."""
+
+    task_id: UUID
+    after: int = Field(default=0, ge=0)
+    limit: int = Field(default=200, ge=1, le=MAX_ROWS)
+
+
+class LogLine(_Body):
+    """A piece of a task's output: ``text`` from byte ``offset`` of the attempt's output on."""
+
+    sequence: int
+    node: str
+    attempt: int
+    offset: int
+    text: str
+
+
+class Logs(_Body):
+    """The answer of ``admission.logs``; ask again after ``last`` for more."""
+
+    chunks: tuple[LogLine, ...]
+    last: int
+
+
 class Status(_Body):
     """The answer of ``<service>.status``."""
 

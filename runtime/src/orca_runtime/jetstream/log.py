@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from nats.aio.client import Client
@@ -9,7 +10,7 @@ from orca_schemas.positions import Position
 
 from orca_runtime.errors import LogUnavailableError, StreamFullError
 from orca_runtime.jetstream.api import read_message, stream_state
-from orca_runtime.jetstream.append import Append, Verdict, read_verdict, same
+from orca_runtime.jetstream.append import Append, Patience, Verdict, read_verdict, same
 from orca_runtime.jetstream.connect import (
     READ_BUFFER_BYTES,
     Access,
@@ -18,6 +19,7 @@ from orca_runtime.jetstream.connect import (
     RefusedError,
     UnansweredError,
 )
+from orca_runtime.jetstream.find import find
 from orca_runtime.jetstream.reader import Tail
 from orca_runtime.jetstream.wire import FULL_CODES
 from orca_runtime.log import Outgoing, Stored, StreamState
@@ -36,9 +38,12 @@ class JetStreamLog:
     IntegrityError for every reader, until a new JetStreamLog is made.
     """
 
-    def __init__(self, writing: Link, reading: Link, expiring: Collection[str]) -> None:
+    def __init__(
+        self, writing: Link, reading: Link, expiring: Collection[str], patience: Patience
+    ) -> None:
         self._writing, self._reading = writing, reading
         self._expiring = frozenset(expiring)
+        self._patience = patience
         self._epochs: dict[str, int] = {}
 
     @classmethod
@@ -52,6 +57,7 @@ class JetStreamLog:
         creds: str | None = None,
         inbox_prefix: str = "_INBOX",
         expiring: Collection[str] = EXPIRING,
+        patience: Patience = Patience(),  # noqa: B008
         wait_s: float = CONNECT_WAIT_S,
     ) -> JetStreamLog:
         """Connect within ``wait_s``. ``expiring``: streams that may begin after sequence 1.
@@ -65,7 +71,7 @@ class JetStreamLog:
         except BaseException:
             await writing.close()
             raise
-        return cls(writing, reading, expiring)
+        return cls(writing, reading, expiring, patience)
 
     @property
     def nc(self) -> Client:
@@ -78,8 +84,14 @@ class JetStreamLog:
         return self._writing.up.is_set() and self._reading.up.is_set()
 
     async def wait_closed(self) -> None:
-        """Wait until the broker closed a connection for good: the process must start anew."""
-        await self._reading.closed.wait()
+        """Wait until a connection is closed for good (then the process must start anew)."""
+        links = (self._writing, self._reading)
+        waits = [asyncio.ensure_future(link.closed.wait()) for link in links]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
 
     async def state(self, stream: str) -> StreamState:
         """See EventLog.state. Raises RefusedError where there is no such stream."""
@@ -95,7 +107,10 @@ class JetStreamLog:
 
     async def append(self, stream: str, expected_last: int, messages: Sequence[Outgoing]) -> int:
         """See EventLog.append. A group is one atomic batch (ADR-50)."""
-        return await Append(self._writing, self._reading, stream, expected_last, messages).run()
+        append = Append(
+            self._writing, self._reading, stream, expected_last, messages, self._patience
+        )
+        return await append.run()
 
     async def publish(self, message: Outgoing) -> Position:
         """See EventLog.publish.
@@ -152,6 +167,12 @@ class JetStreamLog:
     async def get(self, stream: str, sequence: int) -> Stored | None:
         """See EventLog.get; asks the stream's leader."""
         return await read_message(self._reading, stream, await self.epoch(stream), sequence)
+
+    async def find(self, stream: str, subject_filter: str, after: int, limit: int) -> list[Stored]:
+        """Up to ``limit`` messages after ``after`` whose subject fits the filter, in order."""
+        return await find(
+            self._reading, stream, await self.epoch(stream), subject_filter, after, limit
+        )
 
     async def close(self) -> None:
         """Close both connections."""

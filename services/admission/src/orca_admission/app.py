@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from orca_runtime.asks import Verb
+from orca_runtime.asks import LogVerb, Verb
+from orca_runtime.history import history, logs
 from orca_runtime.service import Service
-from orca_schemas.asks import TaskQuery
+from orca_schemas.asks import LogQuery, TaskQuery
 
 from orca_admission import queries
 from orca_admission.answers import NAME
@@ -17,5 +18,7 @@ SERVICE = Service(
         "tasks": Verb(TaskQuery, queries.tasks),
         "quota": Verb(None, queries.quota),
         "holds": Verb(None, queries.holds),
+        "history": LogVerb(TaskQuery, history),
+        "logs": LogVerb(LogQuery, logs),
     },
 )

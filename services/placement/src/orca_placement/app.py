@@ -9,6 +9,7 @@ from orca_schemas.asks import TaskQuery
 from orca_placement import queries
 from orca_placement.decider import DECIDER
 from orca_placement.draft import ITSELF
+from orca_placement.heartbeats import watch_nodes
 
 SERVICE = Service(
     name=ITSELF,
@@ -19,4 +20,5 @@ SERVICE = Service(
         "nodes": Verb(None, queries.nodes),
         "gpus": Verb(None, queries.gpus),
     },
+    observers=(watch_nodes,),
 )
