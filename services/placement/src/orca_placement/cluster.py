@@ -44,7 +44,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A node's GPUs of one type. ``empty`` cards carry no slot; ``most_*`` is the best card's."""
+    """A node's GPUs of one type. ``empty`` cards carry no slot; ``most_*`` is the best card's.
+
+    ``least_total_mib`` is the memory of the smallest card, whatever sits on it.
+    """
 
     type: str
     cards: tuple[Card, ...]
@@ -53,6 +56,7 @@ class Pool:
     empty: int
     most_milli: int
     most_memory_mib: int
+    least_total_mib: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,16 @@ def _pool_of(type_: str, gpus: tuple[Gpu, ...]) -> Pool:
 def _summed(type_: str, cards: tuple[Card, ...]) -> Pool:
     milli = [card.milli_free for card in cards]
     memory = [card.memory_free_mib for card in cards]
-    return Pool(type_, cards, sum(milli), sum(memory), milli.count(MILLI), max(milli), max(memory))
+    return Pool(
+        type=type_,
+        cards=cards,
+        milli_free=sum(milli),
+        memory_free_mib=sum(memory),
+        empty=milli.count(MILLI),
+        most_milli=max(milli),
+        most_memory_mib=max(memory),
+        least_total_mib=min(card.memory_mib for card in cards),
+    )
 
 
 def _moved(node: Node, hold: Hold, sign: int) -> Node:

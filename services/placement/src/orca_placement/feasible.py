@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from orca_schemas.spec import MILLI
 from orca_schemas.values import Reason, ReasonCode
@@ -78,6 +77,8 @@ def _large_cards(node: Node, request: Request) -> int:
     pool = pool_of(node, request.gpu_type or "")
     if pool is None:
         return 0
+    if pool.least_total_mib >= request.gpu_memory_mib:
+        return len(pool.cards)
     return sum(card.memory_mib >= request.gpu_memory_mib for card in pool.cards)
 
 
@@ -132,76 +133,82 @@ def _beyond(nodes: list[Node], request: Request) -> Iterator[Reason]:
             )
 
 
-class Shortage(NamedTuple):
-    """What one node lacks now."""
-
-    code: ReasonCode
-    field: str
-    asked: int
-    available: int
-    unit: str
+Shortage = tuple[ReasonCode, int]
+"""What a node lacks now, and how much of it there is."""
 
 
-def shortages(node: Node, request: Request) -> Iterator[Shortage]:
-    """Yield what the node lacks of the request now."""
+def shortages(node: Node, request: Request) -> list[Shortage]:
+    """Return what the node lacks of the request now."""
+    found = []
     if request.gpu_type is not None:
         pool = pool_of(node, request.gpu_type)
         assert pool is not None
-        yield from _gpu_shortages(pool, request)
+        found = _gpu_shortages(pool, request)
     if node.cpu_free_milli < request.cpu_milli:
-        yield Shortage(
-            ReasonCode.CAPACITY_CPU, CPU, request.cpu_milli, node.cpu_free_milli, "milli-CPU"
-        )
+        found.append((ReasonCode.CAPACITY_CPU, node.cpu_free_milli))
     if node.memory_free_mib < request.memory_mib:
-        yield Shortage(
-            ReasonCode.CAPACITY_MEMORY, MEMORY, request.memory_mib, node.memory_free_mib, "MiB"
-        )
+        found.append((ReasonCode.CAPACITY_MEMORY, node.memory_free_mib))
+    return found
 
 
-def _gpu_shortages(pool: Pool, request: Request) -> Iterator[Shortage]:
+def _gpu_shortages(pool: Pool, request: Request) -> list[Shortage]:
     """Per card: 0.4 free on each of two cards is no room for 0.6."""
-    if len(usable(pool, request)) >= request.gpu_count:
-        return
     if request.exclusive:
-        asked, free = request.gpu_count * MILLI, pool.empty * MILLI
-        yield Shortage(ReasonCode.CAPACITY_GPU, GPU_COUNT, asked, free, "milli-GPU in empty cards")
-        return
-    place = request.gpu_count - 1
-    cards = pool.cards
-    memory = sorted((card.memory_free_mib for card in cards), reverse=True)[place]
+        if len(usable(pool, request)) >= request.gpu_count:
+            return []
+        return [(ReasonCode.CAPACITY_GPU, pool.empty * MILLI)]
+    if request.gpu_count == 1 and pool.most_memory_mib < request.gpu_memory_mib:
+        short = [(ReasonCode.CAPACITY_GPU_MEMORY, pool.most_memory_mib)]
+        few = pool.most_milli < request.gpu_milli
+        return [*short, (ReasonCode.CAPACITY_GPU, pool.most_milli)] if few else short
+    return _share_shortages(pool, request)
+
+
+def _share_shortages(pool: Pool, request: Request) -> list[Shortage]:
+    """Compute is looked for on the cards with the memory, where there are enough of those."""
+    found, place, cards = [], request.gpu_count - 1, pool.cards
+    memory = sorted([card.memory_free_mib for card in cards], reverse=True)[place]
     if memory < request.gpu_memory_mib:
-        yield Shortage(
-            ReasonCode.CAPACITY_GPU_MEMORY, GPU_MEMORY, request.gpu_memory_mib, memory,
-            "MiB on one card",
-        )  # fmt: skip
+        found.append((ReasonCode.CAPACITY_GPU_MEMORY, memory))
     else:
         cards = tuple(card for card in cards if card.memory_free_mib >= request.gpu_memory_mib)
-    milli = sorted((card.milli_free for card in cards), reverse=True)[place]
+    milli = sorted([card.milli_free for card in cards], reverse=True)[place]
     if milli < request.gpu_milli:
-        yield Shortage(
-            ReasonCode.CAPACITY_GPU, GPU_SHARE, request.gpu_milli, milli, "milli-GPU on one card"
-        )
+        found.append((ReasonCode.CAPACITY_GPU, milli))
+    return found
 
 
 def _shortage_reasons(able: list[Node], request: Request) -> Iterator[Reason]:
     """One reason per code, with the numbers of the node that comes nearest."""
-    nearest: dict[ReasonCode, Shortage] = {}
+    nearest: dict[ReasonCode, int] = {}
     for node in able:
-        if node.lost is not None or node.name in request.excluded:
-            continue
-        for shortage in shortages(node, request):
-            best = nearest.get(shortage.code)
-            if best is None or shortage.available > best.available:
-                nearest[shortage.code] = shortage
-    for _, found in sorted(nearest.items()):
+        if node.lost is None and node.name not in request.excluded:
+            for code, free in shortages(node, request):
+                nearest[code] = max(free, nearest.get(code, free))
+    for code, free in sorted(nearest.items()):
+        field, asked, unit = _asked(code, request)
         yield Reason(
-            code=found.code,
-            message=f"{found.field}: {found.asked} asked, at most {found.available} free"
-            f" ({found.unit})",
-            field=found.field,
-            asked=found.asked,
-            available=found.available,
+            code=code,
+            message=f"{field}: {asked} asked, at most {free} free ({unit})",
+            field=field,
+            asked=asked,
+            available=free,
         )
+
+
+def _asked(code: ReasonCode, request: Request) -> tuple[str, int, str]:
+    """The field that a shortage is about, what it asks and in which unit."""
+    match code:
+        case ReasonCode.CAPACITY_CPU:
+            return CPU, request.cpu_milli, "milli-CPU on one node"
+        case ReasonCode.CAPACITY_MEMORY:
+            return MEMORY, request.memory_mib, "MiB on one node"
+        case ReasonCode.CAPACITY_GPU_MEMORY:
+            return GPU_MEMORY, request.gpu_memory_mib, "MiB on one card"
+        case _ if request.exclusive:
+            return GPU_COUNT, request.gpu_count * MILLI, "milli-GPU in empty cards of one node"
+        case _:
+            return GPU_SHARE, request.gpu_milli, "milli-GPU on one card"
 
 
 def _health_reasons(able: list[Node], request: Request) -> Iterator[Reason]:

@@ -26,7 +26,7 @@ FORGET_MS = 3_600_000
 MAX_EVENTS = MAX_DECISION_EVENTS - 1
 """What a decision may say before it says that the rest is owed."""
 
-EXPLAINED_PER_PASS = 10
+EXPLAINED_PER_PASS = 3
 """Waiting runs, from the head of the queue, whose reasons are looked at when capacity moves.
 
 Reasons flap as the cluster fills; to say each change of thousands of runs would cost more than
