@@ -169,7 +169,7 @@ async def _settle(nc: Client, wanted: dict[str, Any], found: dict[str, Any] | No
         return ""
     # The broker's own configuration with these fields changed: what a newer release set stays.
     await _ask(nc, f"STREAM.UPDATE.{name}", found | {key: wanted[key] for key in changes})
-    return "; ".join(changes.values())
+    return f"{name}: changed {', '.join(f'{k} to {wanted[k]!r}' for k in sorted(changes))}"
 
 
 def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:

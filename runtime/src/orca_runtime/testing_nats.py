@@ -1,7 +1,8 @@
-"""A real nats-server for tests: started on a free port, killed, paused and restarted at will."""
+"""A real nats-server for tests, killed, paused and restarted at will, and a line that fails."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -147,3 +148,62 @@ def running_nats(
             yield server
         finally:
             server.stop()
+
+
+class BadLine:
+    """A TCP relay to a server that can swallow what passes, in either direction, or be cut."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.port = 0
+        self.swallow_requests = False
+        self.swallow_answers = False
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """Where clients connect instead of to the server."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> BadLine:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Break every connection; new ones are taken."""
+        for writer in tuple(self._writers):
+            writer.close()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            onward = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, onward[1]}
+        for source, sink, answers in ((reader, onward[1], False), (onward[0], writer, True)):
+            task = asyncio.create_task(self._pump(source, sink, answers))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                if not (self.swallow_answers if answers else self.swallow_requests):
+                    sink.write(data)
+                    await sink.drain()
+        self._writers.discard(sink)
+        sink.close()

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from uuid import uuid4
 
@@ -73,6 +73,14 @@ def read_verdict(answer: Answer) -> Verdict:
         raise UnansweredError(f"no acknowledgement: {answer.body[:80]!r}") from unreadable
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for one answer, and for the outcome of an append."""
+
+    attempt_s: float = ATTEMPT_TIMEOUT_S
+    append_s: float = APPEND_WAIT_S
+
+
 class Standing(Enum):
     """Whose messages stand at the expected place."""
 
@@ -90,7 +98,7 @@ class Append:
     stream: str
     expected_last: int
     messages: Sequence[Outgoing]
-    wait_s: float = APPEND_WAIT_S
+    patience: Patience = field(default_factory=Patience)
     ambiguous: bool = False
     tries: int = 0
     reason: str = ""
@@ -107,16 +115,16 @@ class Append:
         return self.expected_last + len(self.messages)
 
     async def run(self) -> int:
-        """Try until the outcome is known or ``wait_s`` is over; see EventLog.append."""
-        deadline = asyncio.get_running_loop().time() + self.wait_s
+        """Try until the outcome is known or patience is over; see EventLog.append."""
+        deadline = asyncio.get_running_loop().time() + self.patience.append_s
         while True:
             if await self._once():
                 return self.last
             self.tries += 1
-            if asyncio.get_running_loop().time() >= deadline:
+            if asyncio.get_running_loop().time() >= deadline or self.link.closed.is_set():
                 raise LogUnavailableError(
-                    f"{self.stream}: outcome of the append at {self.expected_last + 1} unknown "
-                    f"after {self.wait_s} s: {self.reason}; read the stream before going on"
+                    f"{self.stream}: outcome of the append at {self.expected_last + 1} unknown after "
+                    f"{self.patience.append_s} s: {self.reason}; read the stream before going on"
                 )
             await asyncio.sleep(backoff_s(self.tries))
 
@@ -208,7 +216,7 @@ class Append:
             message.subject,
             message.body,
             self._headers(number) | extra,
-            timeout_s=ATTEMPT_TIMEOUT_S,
+            timeout_s=self.patience.attempt_s,
             also=(m.subject for m in self.messages) if number else (),
         )
 

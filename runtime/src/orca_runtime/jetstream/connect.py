@@ -86,6 +86,8 @@ class Link:
         self._waiting: dict[bytes, _Waiting] = {}
         self._tokens = itertools.count(1)
         self._inbox = ""
+        self._deaf = ""
+        """Why no answer can reach this connection, if so."""
         self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     @property
@@ -158,6 +160,10 @@ class Link:
 
         Raises UnansweredError, NotSentError, RefusedError.
         """
+        if self._deaf:
+            raise RefusedError(self._deaf)
+        if self.closed.is_set():
+            raise NotSentError("the connection is closed")
         token = b"%d" % next(self._tokens)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         subjects = frozenset(s.lower() for s in (subject, *also))
@@ -211,9 +217,10 @@ class Link:
             self._deny(denied[1], denied[2], text)
 
     def _deny(self, operation: str, subject: str, text: str) -> None:
-        whole = operation == "subscription" and subject == f"{self._inbox}.*".lower()
+        if operation == "subscription" and subject == f"{self._inbox}.*".lower():
+            self._deaf = text
         for waiting in self._waiting.values():
-            if (whole or subject in waiting.subjects) and not waiting.future.done():
+            if (self._deaf or subject in waiting.subjects) and not waiting.future.done():
                 waiting.future.set_exception(RefusedError(text))
         told = self.on_denied.get(subject)
         if told is not None:

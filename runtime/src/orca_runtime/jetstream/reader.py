@@ -33,8 +33,8 @@ from orca_runtime.log import Stored, StreamState
 
 BATCH_MESSAGES = 512
 PULL_MESSAGES = 2000
-PULL_BYTES = 16 * 1024 * 1024
-"""Bounds what large messages may cost; above the broker's largest message (max_payload)."""
+PULL_BYTES = 8 * 1024 * 1024
+"""Bounds what large messages may cost: one request's bytes, and when to ask for no more."""
 ROOM_MESSAGES = 2 * PULL_MESSAGES
 PULL_EXPIRES_S = 5.0
 HEARTBEAT_S = 1.0
@@ -47,14 +47,6 @@ ENDED_CODES = frozenset((STATUS_NO_MESSAGES, STATUS_TIMEOUT, STATUS_CONFLICT))
 GONE_TEXTS = ("consumer", "leadership", "server")
 """Of these, the ones that end the consumer: deleted, moved, shutting down."""
 _PENDING = re.compile(rb"Nats-Pending-Messages: (\d+)")
-_PULL = json.dumps(
-    {
-        "batch": PULL_MESSAGES,
-        "max_bytes": PULL_BYTES,
-        "expires": int(PULL_EXPIRES_S * NS_PER_S),
-        "idle_heartbeat": int(HEARTBEAT_S * NS_PER_S),
-    }
-).encode()
 
 
 @dataclass(slots=True)
@@ -71,8 +63,12 @@ class Tail:
     """The newest message received: read again after a restart, to see that it still stands."""
     buffer: list[Stored] = field(default_factory=list)
     fault: LogError | None = None
+    held_bytes: int = 0
+    """Bytes in the buffer."""
     _asked: int = 0
     """Messages asked for and not yet sent."""
+    _restarts: int = 0
+    """Since something was last heard."""
     _consumer: str = ""
     _subscription: Any = None
     _stale: bool = True
@@ -95,6 +91,7 @@ class Tail:
             await self._wait()
         batch = self.buffer[:BATCH_MESSAGES]
         del self.buffer[:BATCH_MESSAGES]
+        self.held_bytes -= sum(len(stored.body) for stored in batch)
         if not self._stale:
             await self._ask()
         return batch
@@ -112,15 +109,14 @@ class Tail:
 
     async def _restart(self) -> None:
         """Check the stream and make a new consumer, as often as it takes."""
-        tries = 0
-        while True:
+        while self._stale:
             if self.link.closed.is_set():
                 raise LogUnavailableError(f"{self.stream}: the connection is closed")
+            if self._restarts:
+                await asyncio.sleep(backoff_s(self._restarts))
+            self._restarts += 1
             with contextlib.suppress(LogUnavailableError):
                 await self._begin()
-                return
-            tries += 1
-            await asyncio.sleep(backoff_s(tries))
 
     async def _begin(self) -> None:
         reconnects = self.link.reconnects
@@ -131,7 +127,8 @@ class Tail:
             raise self._broken("the stream is gone") from missing
         self._consumer, self._asked = uuid4().hex, 0
         self._subscription = await self.link.nc.subscribe_raw(f"{self._inbox}.*", self._on_message)
-        self.link.on_denied[self._next_subject.lower()] = self._on_denied
+        for subject in self._permitted:
+            self.link.on_denied[subject] = self._on_denied
         body = {"stream_name": self.stream, "config": self._config(), "action": "create"}
         created = await api(self.link, f"CONSUMER.CREATE.{self.stream}.{self._consumer}", body)
         check(self.stream, created)
@@ -145,6 +142,11 @@ class Tail:
     @property
     def _next_subject(self) -> str:
         return f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self._consumer}"
+
+    @property
+    def _permitted(self) -> tuple[str, str]:
+        """What the broker must permit, as its denial names it."""
+        return self._next_subject.lower(), f"{self._inbox}.*".lower()
 
     def _check(self, state: StreamState) -> None:
         """Law 9: the stream is the one it was, ends no earlier, and has no hole."""
@@ -179,21 +181,36 @@ class Tail:
     async def _ask(self) -> None:
         """Ask for more wherever there is room for a whole request's messages."""
         try:
-            while ROOM_MESSAGES - len(self.buffer) - self._asked >= PULL_MESSAGES:
-                await self.link.send(self._next_subject, _PULL, reply=f"{self._inbox}.0")
+            while self._has_room() and not self._stale:
+                await self.link.send(self._next_subject, self._request(), reply=f"{self._inbox}.0")
                 self._asked += PULL_MESSAGES
         except NotSentError:
             self._stale = True
 
-    def _on_message(self, _subject: bytes, reply: bytes, header: bytes, body: bytes) -> None:
+    def _has_room(self) -> bool:
+        room = ROOM_MESSAGES - len(self.buffer) - self._asked
+        return room >= PULL_MESSAGES and self.held_bytes < PULL_BYTES
+
+    def _request(self) -> bytes:
+        # A request smaller than the next message would be refused for ever.
+        pull = {
+            "batch": PULL_MESSAGES,
+            "max_bytes": max(PULL_BYTES, 2 * self.link.nc.max_payload),
+            "expires": int(PULL_EXPIRES_S * NS_PER_S),
+            "idle_heartbeat": int(HEARTBEAT_S * NS_PER_S),
+        }
+        return json.dumps(pull).encode()
+
+    def _on_message(self, subject: bytes, reply: bytes, header: bytes, body: bytes) -> None:
         self._heard_s = now_s()
         delivery = parse_ack_subject(reply)
         if delivery is None:
             self._on_status(*parse_status(header), header)
         elif self.fault is None:
             self._asked -= 1
-            subject = _subject.decode("utf-8", "replace")
-            self._take(Stored(self.stream, self.epoch, *delivery, subject, body))
+            self._restarts = 0
+            name = subject.decode("utf-8", "replace")
+            self._take(Stored(self.stream, self.epoch, *delivery, name, body))
         self._wake.set()
 
     def _take(self, stored: Stored) -> None:
@@ -202,6 +219,7 @@ class Tail:
         if stored.sequence == self.received + 1 or (anchor is None and self._may_begin(stored)):
             self.received, self.anchor = stored.sequence, stored
             self.buffer.append(stored)
+            self.held_bytes += len(stored.body)
         elif anchor is None or stored != anchor:
             self.fault = self._broken(f"the broker sent {stored.sequence}, not what stood here")
 
@@ -210,13 +228,15 @@ class Tail:
         return self.expiring and self.after == 0 and stored.sequence > 0
 
     def _on_status(self, code: int, text: str, header: bytes) -> None:
+        """A heartbeat, the end of one request, or the end of the consumer."""
         if code == STATUS_HEARTBEAT:
+            self._restarts = 0
             return
-        if code in ENDED_CODES and not text.lower().startswith(GONE_TEXTS):
-            left = _PENDING.search(header)
-            self._asked -= int(left[1]) if left else PULL_MESSAGES
-            return
-        self._stale = True
+        left = _PENDING.search(header)
+        if left is None or code not in ENDED_CODES or text.lower().startswith(GONE_TEXTS):
+            self._stale = True
+        else:
+            self._asked -= int(left[1])
 
     def _on_denied(self, text: str) -> None:
         self.fault = RefusedError(text)
@@ -230,7 +250,8 @@ class Tail:
         """Let go of the consumer; the broker forgets it by itself where this cannot be said."""
         if self._subscription is None:
             return
-        self.link.on_denied.pop(self._next_subject.lower(), None)
+        for subject in self._permitted:
+            self.link.on_denied.pop(subject, None)
         with contextlib.suppress(Exception):
             await self._subscription.unsubscribe()
             await self.link.send(f"$JS.API.CONSUMER.DELETE.{self.stream}.{self._consumer}", b"")
