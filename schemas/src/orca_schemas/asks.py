@@ -5,7 +5,7 @@ Every answer reflects committed state and names the position it reflects.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -238,30 +238,3 @@ class Status(_Body):
     digest: str
     lag: dict[str, int]
     version: str
-
-
-class Question(NamedTuple):
-    """What a verb is asked with (None: nothing) and what the answer's ``data`` holds."""
-
-    query: type[BaseModel] | None
-    answer: type[BaseModel]
-
-
-QUESTIONS: dict[str, Question] = {
-    "admission.tasks": Question(TaskQuery, Tasks),
-    "admission.quota": Question(TaskQuery, Quotas),
-    "admission.holds": Question(TaskQuery, RunHolds),
-    "placement.tasks": Question(TaskQuery, Tasks),
-    "placement.nodes": Question(None, Nodes),
-    "placement.gpus": Question(None, Gpus),
-    "placement.desired": Question(None, Desired),
-    "billing.prices": Question(None, Prices),
-} | {
-    f"{service}.{verb}": question
-    for service in ("admission", "placement", "metering", "billing")
-    for verb, question in (
-        ("history", Question(TaskQuery, History)),
-        ("status", Question(None, Status)),
-    )
-}
-"""Every question by ``<service>.<verb>``."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from orca_schemas.asks import QUESTIONS, Reply
+from orca_schemas.asks import Reply
 from orca_schemas.codec import may_say
 from orca_schemas.json_schemas import PlainJsonSchema
 from orca_schemas.model import EventData
+from orca_schemas.questions import QUESTIONS
 from orca_schemas.registry import EVENTS
 from orca_schemas.subjects import ROOT, STREAM_OF_ROLE, Kind, Role
 
