@@ -36,12 +36,12 @@ from orca_admission.consume import (
 from orca_admission.ledger import limit, period_of
 from orca_admission.reasons import reason
 from orca_admission.reserve import reserve_waiting
-from orca_admission.state import REMEMBER_MS, State
+from orca_admission.state import State
 from orca_admission.submit import cancel, submit
 
 
-def decide(state: State, command: c.Command, now_ms: int) -> list[Decided]:  # noqa: PLR0911, PLR0912
-    """Answer a command with 1 to 100 events."""
+def decide(state: State, command: c.Command, _now_ms: int) -> list[Decided]:  # noqa: PLR0911, PLR0912
+    """Answer a command with 1 to 100 events. No rule of admission depends on the time."""
     match command:
         case c.Submit():
             return submit(state, command)
@@ -64,7 +64,7 @@ def decide(state: State, command: c.Command, now_ms: int) -> list[Decided]:  # n
         case c.Rescan():
             return _rescan(state, command)
         case c.Forget():
-            return _forget(state, command, now_ms)
+            return _forget(state, command)
         case c.AnswerUnreadable():
             return _answer_unreadable(state, command.message)
         case _:
@@ -124,9 +124,9 @@ def _rescan(state: State, command: c.Rescan) -> list[Decided]:
     return events or [done]
 
 
-def _forget(state: State, command: c.Forget, now_ms: int) -> list[Decided]:
+def _forget(state: State, command: c.Forget) -> list[Decided]:
     run = state.runs.get(command.run_id)
-    if run is None or run.finished is None or now_ms < run.finished.at_ms + REMEMBER_MS:
+    if run is None:
         return [about_service(noted(f"run {command.run_id}", NothingNoted()))]
     return [about_run(run, noted("remembered long enough", ForgetNoted(run_id=run.run_id)))]
 

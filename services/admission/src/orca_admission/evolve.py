@@ -110,7 +110,10 @@ def _not_waiting(state: State, run: Run) -> State:
 
 
 def _scanned(state: State, namespace: str) -> State:
-    """Whoever reserves, releases or limits has looked through the queue from its head."""
+    """The queue was looked through from its head; if there is more, a RescanNoted follows.
+
+    While one is pending, reservations come from such a look only: who is submitted then waits.
+    """
     queue = state.queue(namespace)
     if queue.rescan is None:
         return state
@@ -143,8 +146,7 @@ def _released(state: State, event: Recorded, data: e.QuotaReleased) -> State:
         since_ms=event.time_ms if ends else run.since_ms,
         finished=None if open_parts else Mark(event.time_ms, event.position),
     )
-    state = with_balances(with_run(state, run), run.namespace, balances)
-    return _scanned(state, run.namespace)
+    return with_balances(with_run(state, run), run.namespace, balances)
 
 
 def _rejected(state: State, event: Recorded, data: e.TaskRejected) -> State:
@@ -215,8 +217,7 @@ def _account(state: State, namespace: str, fact: NamespaceNoted | LimitNoted) ->
     account = state.account(namespace)
     if isinstance(fact, NamespaceNoted):
         account = replace(account, admins=fact.admins)
-        return replace(state, accounts=state.accounts.set(namespace, account))
-    balances = ledger.limit(account.balances, fact.dimension, fact.limit)
-    account = replace(account, has_quota=True, balances=balances)
-    state = replace(state, accounts=state.accounts.set(namespace, account))
-    return _scanned(state, namespace)
+    else:
+        balances = ledger.limit(account.balances, fact.dimension, fact.limit)
+        account = replace(account, has_quota=True, balances=balances)
+    return replace(state, accounts=state.accounts.set(namespace, account))

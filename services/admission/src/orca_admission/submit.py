@@ -56,10 +56,9 @@ def _why_never(state: State, command: Submit, asked: Asked) -> tuple[Reason, ...
 def _reserve_or_queue(state: State, command: Submit, asked: Asked) -> Decided:
     spec, subject, run_id = command.spec, command.origin.subject, command.run_id
     balances = state.account(spec.namespace).balances
-    queue = state.queue(spec.namespace)
-    # An equal request that waits goes first; so does everybody while a look at the queue is
-    # unfinished, because some of them fit.
-    if queue.rescan is None and asked not in queue.groups and fits(balances, asked):
+    # Nobody waits who fits, so who fits overtakes nobody with an equal request; except while a
+    # look at the queue is unfinished.
+    if state.queue(spec.namespace).rescan is None and fits(balances, asked):
         reserved = reservation(run_id, spec, asked, balances)
         return about_task(subject.namespace, subject.id, run_id, reserved)
     queued = TaskQueued(
