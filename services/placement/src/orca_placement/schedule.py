@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import islice
 
 from orca_schemas.events.placement import Placed, PlacementDeferred
 from orca_schemas.values import Reason, Slot
@@ -22,7 +21,7 @@ from orca_placement.limits import EXPLAINED_PER_PASS
 from orca_placement.request import Request
 from orca_placement.score import cpu_score, gpu_score, slots_on
 from orca_placement.state import Phase, Run, State, codes, run_request
-from orca_placement.waiting import Ticket, in_order
+from orca_placement.waiting import Ticket, first_of, in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def schedule(draft: Draft, scope: Scope) -> None:
         if draft.full:
             draft.owe_rescan()
             return
-        found = choose(_candidates(draft.state, scope, request in fresh), request)
+        found = choose(_candidates(draft.state, scope, fresh, request), request)
         if found is None:
             heappop(heads)
             continue
@@ -65,13 +64,16 @@ Head = tuple[Ticket, Request]
 
 
 def _order(state: State, scope: Scope, fresh: frozenset[Request]) -> list[Head]:
-    """Phase 1: the head of each group that fits somewhere. What fits nowhere now, will not later:
-    a pass only takes room."""
-    heads = [
-        (group[0], request)
-        for request, group in state.waiting.items()
-        if any(fits(node, request) for node in _candidates(state, scope, request in fresh))
-    ]
+    """Phase 1: the heads of the groups that fit somewhere, as a heap, first in the queue first.
+
+    What fits nowhere now, will not later: a pass only takes room.
+    """
+    heads = []
+    for request, group in state.waiting.items():
+        for node in _candidates(state, scope, fresh, request):
+            if fits(node, request):
+                heads.append((group[0], request))
+                break
     heapify(heads)
     return heads
 
@@ -85,9 +87,11 @@ def _advance(heads: list[Head], request: Request, state: State) -> None:
         heapreplace(heads, (group[0], request))
 
 
-def _candidates(state: State, scope: Scope, fresh: bool) -> Iterable[Node]:
-    """Phase 2: the nodes that a group may have to be tried on."""
-    if fresh or scope.everywhere:
+def _candidates(
+    state: State, scope: Scope, fresh: frozenset[Request], request: Request
+) -> Iterable[Node]:
+    """Phase 2: the nodes that a group must be tried on."""
+    if scope.everywhere or (fresh and request in fresh):
         return state.nodes.values()
     return [state.nodes[name] for name in scope.freed]
 
@@ -145,8 +149,9 @@ def reasons_of(state: State, request: Request) -> tuple[Reason, ...]:
 def _explain_waiting(draft: Draft, scope: Scope) -> None:
     """Say the reasons of waiting runs whose set of codes changed, once per request."""
     state = draft.state
-    bound = None if scope.thorough else EXPLAINED_PER_PASS
-    first = [ticket.run for ticket in islice(in_order(state.waiting), bound)]
+    waiting = state.waiting
+    tickets = in_order(waiting) if scope.thorough else first_of(waiting, EXPLAINED_PER_PASS)
+    first = (ticket.run for ticket in tickets)
     known: dict[Request, tuple[Reason, ...]] = {}
     for key in dict.fromkeys((*scope.fresh, *first)):
         run = state.runs[key]

@@ -6,8 +6,8 @@ Runs with equal requests fit or fail together, so a pass asks once per group, no
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
-from heapq import merge
+from heapq import nsmallest
+from itertools import chain
 from typing import NamedTuple
 
 from immutables import Map
@@ -51,6 +51,11 @@ def left(waiting: Waiting, request: Request, ticket: Ticket) -> Waiting:
     return waiting.set(request, rest) if rest else waiting.delete(request)
 
 
-def in_order(waiting: Waiting) -> Iterator[Ticket]:
-    """Yield every ticket, first in the queue first."""
-    return merge(*waiting.values())
+def in_order(waiting: Waiting) -> list[Ticket]:
+    """Return every ticket, first in the queue first."""
+    return sorted(chain.from_iterable(waiting.values()))
+
+
+def first_of(waiting: Waiting, count: int) -> list[Ticket]:
+    """Return the first ``count`` tickets of the queue."""
+    return nsmallest(count, chain.from_iterable(group[:count] for group in waiting.values()))
