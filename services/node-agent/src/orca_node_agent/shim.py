@@ -26,7 +26,7 @@ printf '%s\\n' "$boot" "$shim_stat" "$child_stat" > "$dir/pid.new"
 @mv@ "$dir/pid.new" "$dir/pid"
 wait "$child"
 code=$?
-kill -KILL -- "-$child" 2>/dev/null
+kill -s KILL -- "-$child" 2>/dev/null
 echo "$code" > "$dir/exit.new"
 @mv@ "$dir/exit.new" "$dir/exit"
 """

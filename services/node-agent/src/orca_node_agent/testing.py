@@ -1,4 +1,4 @@
-"""A bus in memory: small, real, and away when told to be."""
+"""For tests: a bus in memory that is away when told to be, and assignments to put on it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from orca_runtime.log import Outgoing, Stored
 from orca_runtime.recorded import Recorded, recorded
 from orca_runtime.streams import stream_of
 from orca_schemas.asks import Desired, DesiredAttempt, Reply
+from orca_schemas.identifiers import derived_id
+from orca_schemas.manifest import OnNodeLoss, Priority, TaskType
 from orca_schemas.model import EventData
 from orca_schemas.positions import Position
+from orca_schemas.spec import TaskSpec
+from orca_schemas.values import Slot
 
 from orca_node_agent.ports import AskFailedError
 
@@ -98,3 +102,52 @@ def _recorded(number: int, message: Outgoing) -> Recorded:
     stream = stream_of(message.subject)
     assert stream is not None
     return recorded(Stored(stream, EPOCH, number, 0, message.subject, message.body))
+
+
+def a_spec(**changes: Any) -> TaskSpec:
+    """A CPU task that runs ``true``, with what a test changes of it."""
+    plain = TaskSpec(
+        namespace="team-alpha",
+        name="job",
+        user="alice",
+        task_type=TaskType.BATCH,
+        gpu=None,
+        cpu_milli=1000,
+        memory_mib=128,
+        token_quota=None,
+        image="none",
+        command=("true",),
+        env=(),
+        backoff_limit=0,
+        on_node_loss=OnNodeLoss.WAIT,
+        active_deadline_ms=None,
+        priority=Priority.NORMAL,
+        queue="default",
+        estimated_duration_ms=None,
+        report_interval_ms=30_000,
+    )
+    return plain.model_copy(update=changes)
+
+
+def an_attempt(number: int = 1, **changes: Any) -> DesiredAttempt:
+    """The first attempt of run ``number``; ``spec`` may be a dict of changes to a_spec."""
+    spec = changes.pop("spec", {})
+    plain = DesiredAttempt(
+        run_id=derived_id(0, "test run", number),
+        task_id=derived_id(0, "test task", number),
+        spec=a_spec(**spec) if isinstance(spec, dict) else spec,
+        attempt=1,
+        fence=str(Position("PLACEMENT", EPOCH, number)),
+        slots=(),
+        granted_tokens=None,
+        lease_base_tokens=0,
+    )
+    return plain.model_copy(update=changes)
+
+
+def a_slot(gpu_uuid: str = "GPU-1", **changes: Any) -> Slot:
+    """One whole A100."""
+    plain = Slot(
+        gpu_uuid=gpu_uuid, gpu_type="A100", gpu_milli=1000, memory_mib=81_920, exclusive=True
+    )
+    return plain.model_copy(update=changes)
