@@ -122,6 +122,14 @@ def test_a_node_that_is_back_in_time_keeps_its_requeueable_task(world: Any) -> N
     assert then.where("a") == "n1"
 
 
+def test_the_end_on_a_lost_node_touches_its_timer(world: Any) -> None:
+    """The report got through: nothing is left to requeue, and the shell looks at the node again."""
+    given = world.node("n1").submit("a", on_node_loss=REQUEUE).silent("n1")
+    then = given.finish("a")
+    assert then.timers == ["forget"]
+    assert "node/n1" in then.scenario.decider.touched(then.scenario.log[-1])
+
+
 @pytest.mark.parametrize(
     ("on_node_loss", "names"),
     [

@@ -182,5 +182,5 @@ def test_timers_follow_what_is_said_to_touch_them(
         state = DECIDER.evolve(state, event)
         for entity in DECIDER.touched(event):
             kept[entity] = DECIDER.timers(state, entity)
-    everything = {entity: DECIDER.timers(state, entity) for entity in DECIDER.entities(state)}
-    assert {e: t for e, t in kept.items() if t} == {e: t for e, t in everything.items() if t}
+        everything = {entity: DECIDER.timers(state, entity) for entity in DECIDER.entities(state)}
+        assert {e: t for e, t in kept.items() if t} == {e: t for e, t in everything.items() if t}
