@@ -17,8 +17,9 @@ from uuid import UUID
 from immutables import Map
 from orca_runtime.tables import Table
 from orca_schemas.positions import Position
+from orca_schemas.units import MAX_AMOUNT
 
-from orca_admission.ledger import Asked, Balances, fits, hold
+from orca_admission.ledger import Asked, Balances
 
 
 class Place(NamedTuple):
@@ -77,21 +78,31 @@ def remove(queue: Queue, asked: Asked, place: Place) -> Queue:
 
 def scan(queue: Queue, balances: Balances, room: int) -> Scan:
     """Choose those that fit one after the other, at most ``room`` of them."""
-    heads = [(group[0], 0, asked) for asked, group in queue.groups.items()]
+    # The scan only takes, so who does not fit at first never does.
+    free = {name: balance.free for name, balance in balances.items()}
+    heads = [(group[0], 0, asked) for asked, group in queue.groups.items() if _fits(free, asked)]
     heapify(heads)
     chosen: list[Place] = []
     while heads:
         place, index, asked = heappop(heads)
-        if not fits(balances, asked):
+        if not _fits(free, asked):
             continue
         if len(chosen) == room:
             return Scan(tuple(chosen), more=True)
         chosen.append(place)
-        balances = hold(balances, asked)
+        free.update({name: free.get(name, MAX_AMOUNT) - amount for name, amount in asked})
         group = queue.groups[asked]
         if index + 1 < len(group):
             heappush(heads, (group[index + 1], index + 1, asked))
     return Scan(tuple(chosen), more=False)
+
+
+def _fits(free: dict[str, int], asked: Asked) -> bool:
+    """Like ledger.fits, on plain numbers: this is tried once per group on every release."""
+    for name, amount in asked:  # noqa: SIM110 - half the time of all() with a generator
+        if amount > free.get(name, MAX_AMOUNT):
+            return False
+    return True
 
 
 def in_order(queue: Queue) -> list[Place]:
