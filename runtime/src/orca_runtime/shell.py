@@ -179,7 +179,7 @@ class DeciderShell(Generic[S]):
         try:
             while self.lease.held():
                 await self._turn()
-            self._stand_down("the lease was lost")
+            self.reason = "the lease lapsed"
         finally:
             self._set_active(False, self.reason)
             await self._inbox.stop()
