@@ -95,7 +95,7 @@ class KvLease:
             await self._free()
 
     async def _step(self) -> None:
-        """Renew or seek. A lapse is no loss: whoever was only slow may renew where nobody took it."""
+        """Renew or seek. Whoever was only slow may renew where nobody took it."""
         before = self._clock.steady_s()
         try:
             kv = await self._bucket()

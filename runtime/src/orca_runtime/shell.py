@@ -74,6 +74,7 @@ class DeciderShell(Generic[S]):
         self.on_event: list[Callable[[Recorded], None]] = []
         self._timers = Timers(decider)
         self._ends_at_due: dict[str, int] | None = None
+        self._left_over: list[Input] = []
         self._inbox = Inbox(decider, log)
         self._observations: asyncio.Queue[Observation] = asyncio.Queue(maxsize=1024)
 
@@ -173,7 +174,7 @@ class DeciderShell(Generic[S]):
 
     async def _be_active(self) -> None:
         self._inbox = Inbox(self.decider, self.log)
-        self._ends_at_due = None
+        self._ends_at_due, self._left_over = None, []
         self._inbox.start(self.folded.cursor)
         self._set_active(True, "active")
         try:
@@ -221,7 +222,10 @@ class DeciderShell(Generic[S]):
         self._commit(inputs, spec, started_ns)
 
     async def _gather(self) -> list[Input]:
-        inputs: list[Input] = []
+        if self._left_over:
+            inputs, self._left_over = self._left_over, []
+            return inputs
+        inputs = []
         while not self._observations.empty() and len(inputs) < GROUP_INPUTS:
             inputs.append(self._observations.get_nowait())
         ends = {
@@ -260,9 +264,14 @@ class DeciderShell(Generic[S]):
                 self._inbox.arrived.set()
 
     def _decide(self, inputs: list[Input]) -> Speculation[S]:
+        """Decide as many inputs as one append may hold; the others are the next turn's."""
         spec = Speculation(self.folded, self.epoch)
         now = self.clock.now_ms()
-        for given in inputs:
+        for index, given in enumerate(inputs):
+            if len(spec.outgoing) >= GROUP_EVENTS:
+                self._left_over = inputs[index:]
+                del inputs[index:]
+                break
             spec = speculate(self.decider, spec, given, now)
         return seal(self.decider, spec)
 
