@@ -86,6 +86,8 @@ TABLE: list[tuple[str, object, str | None]] = [
     ("metadata", [], None),
     ("metadata.labels", {"Bad Key": "x"}, "metadata.labels.Bad Key.[key]"),
     ("metadata.labels", {"app": "x\x1b[31m"}, "metadata.labels.app"),
+    ("metadata.labels", {"app": "x\x1f"}, "metadata.labels.app"),
+    ("metadata.labels", {"app": "x\x85"}, "metadata.labels.app"),
     ("metadata.labels", {f"l{n}": "x" for n in range(33)}, None),
     ("spec", None, None),
     ("spec", ABSENT, None),

@@ -153,6 +153,7 @@ class DesiredAttempt(_Body):
     granted_tokens: int | None
     lease_base_tokens: int
     stop: StopAsked | None = None
+    traceparent: str | None = None
 
 
 class Desired(_Body):
