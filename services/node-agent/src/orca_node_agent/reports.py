@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from orca_runtime.log import Outgoing
+from orca_runtime.tracing import child_of
 from orca_schemas.asks import DesiredAttempt
 from orca_schemas.codec import encode
 from orca_schemas.envelope import Envelope
@@ -30,7 +31,7 @@ def attempt_message(attempt: DesiredAttempt, node: str, data: EventData, time_ms
     )
     if isinstance(data, RecordHead):
         id_ = data.record_id
-    return _message(where, data, id_, time_ms, attempt.run_id)
+    return _message(where, data, id_, time_ms, attempt)
 
 
 def node_message(node: str, data: EventData, time_ms: int) -> Outgoing:
@@ -41,7 +42,7 @@ def node_message(node: str, data: EventData, time_ms: int) -> Outgoing:
 
 
 def _message(
-    where: Subject, data: EventData, id_: UUID, time_ms: int, run: UUID | None
+    where: Subject, data: EventData, id_: UUID, time_ms: int, attempt: DesiredAttempt | None
 ) -> Outgoing:
     envelope = Envelope[Any](
         id=id_,
@@ -49,7 +50,13 @@ def _message(
         type=data.type_name(),
         time=datetime.fromtimestamp(time_ms / MS_PER_S, UTC).isoformat(timespec="milliseconds"),
         datacontenttype="application/json",
-        correlationid=str(run) if run else None,
+        cause=attempt.fence if attempt else None,
+        correlationid=str(attempt.run_id) if attempt else None,
+        traceparent=_trace(attempt, id_) if attempt else None,
         data=data,
     )
     return Outgoing(str(where), encode(envelope), str(id_))
+
+
+def _trace(attempt: DesiredAttempt, id_: UUID) -> str:
+    return child_of(attempt.traceparent, str(attempt.run_id), id_)

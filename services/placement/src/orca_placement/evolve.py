@@ -131,7 +131,14 @@ def _deferred(state: State, event: Recorded, data: PlacementDeferred) -> State:
 def _placed(state: State, event: Recorded, data: Placed) -> State:
     known = state.runs.get(str(data.run_id))
     run = known or _new_run(event, data, Phase.LIVE)
-    attempt = Attempt(data.attempt, data.node, data.slots, str(event.position), event.time_ms)
+    attempt = Attempt(
+        data.attempt,
+        data.node,
+        data.slots,
+        str(event.position),
+        event.time_ms,
+        traceparent=event.traceparent,
+    )
     live = replace(
         run, phase=Phase.LIVE, since=_mark(event), attempts=data.attempt, reasons=(), unfit=None,
         attempt=attempt, last_node=data.node,

@@ -62,6 +62,7 @@ def _desired(run: Run) -> DesiredAttempt:
         granted_tokens=run.granted_tokens,
         lease_base_tokens=run.lease_base_tokens,
         stop=stop and StopAsked(outcome=stop.outcome, message=stop.message, grace_ms=stop.grace_ms),
+        traceparent=attempt.traceparent,
     )
 
 

@@ -47,6 +47,7 @@ class Attempt:
     placed_ms: int
     started_ms: int | None = None
     stop: Stop | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
