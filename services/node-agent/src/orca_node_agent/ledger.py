@@ -32,7 +32,7 @@ from orca_node_agent.meter import (
 )
 from orca_node_agent.records import AttemptRecord, Phase, Progress, StopRecord, key_of, meters_of
 from orca_node_agent.reports import attempt_message, node_message
-from orca_node_agent.spool import Change, Spool
+from orca_node_agent.spool import Change, Spool, StoredAnswer
 
 TOP_UP_PERCENT = 80
 PERCENT = 100
@@ -158,9 +158,10 @@ class Ledger:
             if self._spool.full:
                 raise SpoolFullError(key)
             self._bound(change, key, classes.total)
-            answer = self._count_tokens(change, record, model, classes, now_ms)
+            number, answer = self._count_tokens(change, record, model, classes, now_ms)
             if client_id is not None:
-                change.keep_answer(key, client_id, digest, json.dumps(answer))
+                stored = StoredAnswer(digest, json.dumps(answer))
+                change.keep_answer(key, number, client_id, stored)
             self._top_up(change, record, now_ms)
         return answer
 
@@ -250,7 +251,7 @@ class Ledger:
         model: str,
         classes: TokenClasses,
         now_ms: int,
-    ) -> dict[str, object]:
+    ) -> tuple[int, dict[str, object]]:
         assigned, numbering = record.assigned, self._numbering
         state = change.count(record.key, Meter.TOKENS, classes.total)
         data = TokensUsed(
@@ -267,7 +268,8 @@ class Ledger:
             classes=classes,
         )  # fmt: skip
         self._say(change, record, data, now_ms)
-        return {"accepted": True, "number": state.last_number} | _lease(record, state.used)
+        lease = _lease(record, state.used)
+        return state.last_number, {"accepted": True, "number": state.last_number} | lease
 
     def _bound(self, change: Change, key: str, tokens: int) -> None:
         if change.meter(key, Meter.TOKENS).used + tokens > MAX_AMOUNT:

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from orca_node_agent.records import AttemptRecord, MeterState, Progress
 
 MAX_ANSWERS_PER_ATTEMPT = 10_000
-"""Client report ids kept per attempt: a retry comes within seconds, not after 10,000 calls."""
+"""Of so many last reports the ids are kept: a retry comes within seconds, not 10,000 calls."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outbox (
@@ -35,9 +35,10 @@ CREATE TABLE IF NOT EXISTS meters (
   PRIMARY KEY (key, meter)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, client_id TEXT NOT NULL,
-  digest TEXT NOT NULL, answer TEXT NOT NULL, UNIQUE (key, client_id)
-);
+  key TEXT NOT NULL, client_id TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL,
+  answer TEXT NOT NULL, PRIMARY KEY (key, client_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS answers_by_number ON answers (key, number);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 _EPOCH = "epoch"
@@ -138,16 +139,14 @@ class Change:
         self.rows_added -= rows
         self.bytes_added -= size
 
-    def keep_answer(self, key: str, client_id: str, digest: str, answer: str) -> None:
-        """Remember what a client's report was answered; the oldest make room."""
+    def keep_answer(self, key: str, number: int, client_id: str, stored: StoredAnswer) -> None:
+        """Remember what the report that became ``number`` was answered; the oldest make room."""
         self._database.execute(
-            "INSERT INTO answers (key, client_id, digest, answer) VALUES (?, ?, ?, ?)",
-            (key, client_id, digest, answer),
+            "INSERT INTO answers VALUES (?, ?, ?, ?, ?)", (key, client_id, number, *stored)
         )
         self._database.execute(
-            "DELETE FROM answers WHERE key = ? AND seq <="
-            " (SELECT seq FROM answers WHERE key = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-            (key, key, MAX_ANSWERS_PER_ATTEMPT),
+            "DELETE FROM answers WHERE key = ? AND number <= ?",
+            (key, number - MAX_ANSWERS_PER_ATTEMPT),
         )
 
     def answer(self, key: str, client_id: str) -> StoredAnswer | None:
