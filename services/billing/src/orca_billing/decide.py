@@ -69,7 +69,7 @@ def _set_price(state: State, command: SetPrice) -> Noted:
         version=str(command.version),
         sku=price.sku,
         tiers=price.tiers,
-        effective_at_ms=price.effective_at_ms,
+        effective_at_ms=_effective_at_ms(state, command),
     )
     return _noted(f"price of {price.sku} set", fact)
 
@@ -84,12 +84,19 @@ def _subject_problem(command: SetPrice) -> str | None:
     return None
 
 
+def _effective_at_ms(state: State, command: SetPrice) -> int:
+    """From when the price holds: as said, or else from the first moment that nothing precedes."""
+    if command.price.effective_at_ms is not None:
+        return command.price.effective_at_ms
+    return max(command.received_at_ms, state.priced_to_ms + 1)
+
+
 def _time_problem(state: State, command: SetPrice) -> str | None:
     """A price may not change what a record was, or could have been, charged.
 
     A node's clock may run ahead, so a record from after ``effective_at_ms`` may be priced already.
     """
-    effective_at_ms = command.price.effective_at_ms
+    effective_at_ms = _effective_at_ms(state, command)
     if effective_at_ms < command.received_at_ms:
         return f"effective at {effective_at_ms}, but it came at {command.received_at_ms} (Unix ms)"
     if effective_at_ms <= state.priced_to_ms:
