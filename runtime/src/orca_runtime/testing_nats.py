@@ -15,10 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 START_WAIT_S = 10.0
 STOP_WAIT_S = 10.0
 POLL_S = 0.005
+MAX_FILE_STORE_BYTES = 20_000_000_000
+"""Only counted, not used: the broker refuses streams that reserve more."""
 
 
 def nats_server_binary() -> str:
@@ -37,8 +40,16 @@ class NatsServer:
     ``extra`` is configuration text added as it is (accounts, limits).
     """
 
-    def __init__(self, store: Path, *, sync: str = "always", extra: str = "") -> None:
+    def __init__(
+        self,
+        store: Path,
+        *,
+        sync: str = "always",
+        max_file_store_bytes: int = MAX_FILE_STORE_BYTES,
+        extra: str = "",
+    ) -> None:
         self.store, self.sync, self.extra = store, sync, extra
+        self.max_file_store_bytes = max_file_store_bytes
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,7 +84,8 @@ class NatsServer:
         return (
             f'listen: "127.0.0.1:{self.port or -1}"\n'
             f'ports_file_dir: "{self.store}"\n'
-            f'jetstream {{ store_dir: "{self.store}", sync_interval: "{self.sync}" }}\n'
+            f'jetstream {{ store_dir: "{self.store}", sync_interval: "{self.sync}", '
+            f"max_file_store: {self.max_file_store_bytes} }}\n"
             f"{self.extra}\n"
         )
 
@@ -137,12 +149,10 @@ class NatsServer:
 
 
 @contextlib.contextmanager
-def running_nats(
-    store: Path | None = None, *, sync: str = "always", extra: str = ""
-) -> Iterator[NatsServer]:
-    """A started server in ``store``, or in a temporary directory; stopped and removed after."""
+def running_nats(store: Path | None = None, **options: Any) -> Iterator[NatsServer]:
+    """A started NatsServer in ``store``, or in a temporary directory; stopped and removed after."""
     with tempfile.TemporaryDirectory(prefix="orca-nats-") as temporary:
-        server = NatsServer(store or Path(temporary), sync=sync, extra=extra)
+        server = NatsServer(store or Path(temporary), **options)
         server.start()
         try:
             yield server

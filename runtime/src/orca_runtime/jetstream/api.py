@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from orca_runtime.errors import LogUnavailableError
@@ -63,7 +65,20 @@ async def stream_state(link: Link, stream: str) -> StreamState:
     )
 
 
-async def read_message(link: Link, stream: str, epoch: int, sequence: int) -> Stored | None:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message as the leader gave it, with its header block."""
+
+    stored: Stored
+    header: bytes
+
+    def value(self, name: str) -> str:
+        """A header's value; "" where there is none."""
+        found = re.search(rb"\r\n" + name.encode() + rb": ?([^\r\n]*)", self.header)
+        return found[1].decode("utf-8", "replace") if found else ""
+
+
+async def find_message(link: Link, stream: str, epoch: int, sequence: int) -> Found | None:
     """Read one message from the stream's leader (a direct read may be behind); None if absent.
 
     Raises LogUnavailableError, RefusedError.
@@ -74,5 +89,6 @@ async def read_message(link: Link, stream: str, epoch: int, sequence: int) -> St
     check(stream, answer)
     message = answer["message"]
     body = base64.b64decode(message.get("data") or "")
-    time_ns = parse_time_ns(message["time"])
-    return Stored(stream, epoch, message["seq"], time_ns, message["subject"], body)
+    place = (stream, epoch, message["seq"], parse_time_ns(message["time"]))
+    header = base64.b64decode(message.get("hdrs") or "")
+    return Found(Stored(*place, message["subject"], body), header)

@@ -17,7 +17,7 @@ from orca_runtime.errors import (
     LogUnavailableError,
     StreamFullError,
 )
-from orca_runtime.jetstream.api import read_message
+from orca_runtime.jetstream.api import find_message
 from orca_runtime.jetstream.connect import Answer, Link, NotSentError, RefusedError, UnansweredError
 from orca_runtime.jetstream.wire import (
     BATCH_DUPLICATE_ID,
@@ -101,6 +101,8 @@ class Append:
     patience: Patience = field(default_factory=Patience)
     ambiguous: bool = False
     tries: int = 0
+    groups: list[str] = field(default_factory=list)
+    """The batch id of every try: the broker stores it with the messages."""
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -122,11 +124,15 @@ class Append:
                 return self.last
             self.tries += 1
             if asyncio.get_running_loop().time() >= deadline or self.link.closed.is_set():
-                raise LogUnavailableError(
-                    f"{self.stream}: outcome of the append at {self.expected_last + 1} unknown after "
-                    f"{self.patience.append_s} s: {self.reason}; read the stream before going on"
-                )
+                raise self._unknown()
             await asyncio.sleep(backoff_s(self.tries))
+
+    def _unknown(self) -> LogUnavailableError:
+        place, limit_s = self.expected_last + 1, self.patience.append_s
+        return LogUnavailableError(
+            f"{self.stream}: outcome of the append at {place} unknown after {limit_s} s: "
+            f"{self.reason}; read the stream before going on"
+        )
 
     async def _once(self) -> bool:
         """One try: True when stored, False to try again; raises the known refusals."""
@@ -153,13 +159,22 @@ class Append:
         return await self._look()
 
     async def _look(self) -> Standing:
-        first = await read_message(self.reading, self.stream, 0, self.expected_last + 1)
+        """Compare what stands at the expected place with the messages, byte by byte.
+
+        A rival may have stored a group that begins with the very same event (deciders are
+        deterministic), so of a group the broker's batch id must be one of ours too.
+        """
+        first = await find_message(self.reading, self.stream, 0, self.expected_last + 1)
         if first is None:
             return Standing.NOTHING
-        if not same(first, self.messages[0]):
+        if not same(first.stored, self.messages[0]):
             return Standing.OTHERS
-        last = await read_message(self.reading, self.stream, 0, self.last)
-        if last is None or not same(last, self.messages[-1]):
+        if len(self.messages) == 1:
+            return Standing.MINE
+        if first.value("Nats-Batch-Id") not in self.groups:
+            return Standing.OTHERS
+        last = await find_message(self.reading, self.stream, 0, self.last)
+        if last is None or not same(last.stored, self.messages[-1]):
             raise IntegrityError(self.stream, self.last, "a group stands only in part")
         return Standing.MINE
 
@@ -190,7 +205,8 @@ class Append:
     async def _send(self) -> Answer:
         if len(self.messages) == 1:
             return await self._request(0, {})
-        return await self._send_group(uuid4().hex)
+        self.groups.append(uuid4().hex)
+        return await self._send_group(self.groups[-1])
 
     async def _send_group(self, group: str) -> Answer:
         """Send an atomic batch (ADR-50); only its last message is answered.
@@ -221,8 +237,9 @@ class Append:
         )
 
     def _headers(self, number: int) -> dict[str, str]:
-        headers = {"Nats-Msg-Id": self.messages[number].id, "Nats-Expected-Stream": self.stream}
+        headers = {"Nats-Msg-Id": self.messages[number].id}
         if number == 0:
+            headers["Nats-Expected-Stream"] = self.stream
             headers["Nats-Expected-Last-Sequence"] = str(self.expected_last)
         return headers
 

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from orca_schemas.positions import Position
 
 from orca_runtime.errors import LogUnavailableError, StreamFullError
-from orca_runtime.jetstream.api import read_message, stream_state
+from orca_runtime.jetstream.api import find_message, stream_state
 from orca_runtime.jetstream.append import Append, Patience, Verdict, read_verdict, same
 from orca_runtime.jetstream.connect import (
     READ_BUFFER_BYTES,
@@ -83,6 +83,11 @@ class JetStreamLog:
         """Whether both connections stand."""
         return self._writing.up.is_set() and self._reading.up.is_set()
 
+    async def wait_connected(self) -> None:
+        """Wait until both connections stand, for ever."""
+        await self._writing.up.wait()
+        await self._reading.up.wait()
+
     async def wait_closed(self) -> None:
         """Wait until a connection is closed for good (then the process must start anew)."""
         links = (self._writing, self._reading)
@@ -143,10 +148,10 @@ class JetStreamLog:
 
     async def _stands(self, verdict: Verdict, message: Outgoing) -> bool:
         try:
-            stored = await read_message(self._reading, verdict.stream, 0, verdict.sequence)
+            found = await find_message(self._reading, verdict.stream, 0, verdict.sequence)
         except RefusedError:
             return False
-        return stored is not None and same(stored, message)
+        return found is not None and same(found.stored, message)
 
     async def _known_epoch(self, stream: str) -> int:
         try:
@@ -166,7 +171,9 @@ class JetStreamLog:
 
     async def get(self, stream: str, sequence: int) -> Stored | None:
         """See EventLog.get; asks the stream's leader."""
-        return await read_message(self._reading, stream, await self.epoch(stream), sequence)
+        epoch = await self.epoch(stream)
+        found = await find_message(self._reading, stream, epoch, sequence)
+        return found.stored if found else None
 
     async def find(self, stream: str, subject_filter: str, after: int, limit: int) -> list[Stored]:
         """Up to ``limit`` messages after ``after`` whose subject fits the filter, in order."""
