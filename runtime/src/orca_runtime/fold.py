@@ -79,12 +79,16 @@ def fold_one(
         raise IntegrityError(
             stored.stream, stored.sequence, f"a foreign message ({error})"
         ) from None
-    if subject.role is not decider.role or envelope.previous != folded.previous:
+    if (
+        subject.role is not decider.role
+        or envelope.previous != folded.previous
+        or envelope.time is None
+    ):
         raise IntegrityError(stored.stream, stored.sequence, "does not follow its predecessor")
     event = Recorded(
         position=stored.position,
         subject=subject,
-        time_ms=from_iso(envelope.time or ""),
+        time_ms=from_iso(envelope.time),
         data=envelope.data,
         run=envelope.correlationid,
         traceparent=envelope.traceparent,

@@ -12,6 +12,7 @@ from orca_schemas.errors import MalformedError
 from orca_schemas.positions import Cursor, Position
 
 from orca_runtime.decider import Decider
+from orca_runtime.errors import IntegrityError
 from orca_runtime.log import EventLog, Stored
 from orca_runtime.recorded import Recorded, Unreadable, recorded, unreadable
 
@@ -21,10 +22,20 @@ QUEUE_LIMIT = 2048
 
 @dataclass
 class _Lane:
-    """One input stream: what was read and is not decided yet."""
+    """One input stream: what was read and is not decided yet.
+
+    ``head`` is the first that waits, once read; ``judged`` says that what it needs exists.
+    """
 
     waiting: deque[Stored] = field(default_factory=deque)
     room: asyncio.Event = field(default_factory=asyncio.Event)
+    head: Recorded | Unreadable | None = None
+    judged: bool = False
+
+    def pop(self) -> None:
+        """Let go of the first that waits."""
+        self.waiting.popleft()
+        self.head, self.judged = None, False
 
 
 class Inbox:
@@ -35,15 +46,13 @@ class Inbox:
         self._lanes: dict[str, _Lane] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.arrived = asyncio.Event()
-        self.impossible: set[Position] = set()
-        """Positions that inputs named and that no stream holds: such an input is no event."""
 
     def start(self, cursor: Cursor) -> None:
         """Begin to read after what the cursor says is done."""
         for stream in self._decider.inputs:
             self._lanes[stream] = _Lane()
-            after = cursor.get(stream, (0, 0))[1]
-            self._tasks.append(asyncio.create_task(self._read(stream, after)))
+            epoch, after = cursor.get(stream, (0, 0))
+            self._tasks.append(asyncio.create_task(self._read(stream, epoch, after)))
 
     async def stop(self) -> None:
         """Stop reading and forget what is undecided."""
@@ -58,10 +67,13 @@ class Inbox:
             if task.done() and not task.cancelled():
                 task.result()
 
-    async def _read(self, stream: str, after: int) -> None:
+    async def _read(self, stream: str, epoch: int, after: int) -> None:
         lane = self._lanes[stream]
         try:
             async for batch in self._log.read(stream, after):
+                if epoch and batch[0].epoch != epoch:
+                    found = "was made anew since it was last read"
+                    raise IntegrityError(stream, batch[0].sequence, found)
                 lane.waiting.extend(batch)
                 self.arrived.set()
                 while len(lane.waiting) >= QUEUE_LIMIT:
@@ -87,12 +99,15 @@ class Inbox:
         first; an input that waits for another stream holds back its own stream only.
         """
         taken: list[Recorded | Unreadable] = []
-        through = {stream: place[1] for stream, place in done.items()}
+        through = _through(done)
+        # In rounds of equal shares: a flood in one stream must not starve the others.
+        share = max(1, limit // max(1, len(self._lanes)))
         progress = True
         while progress and len(taken) < limit:
             progress = False
             for stream, lane in self._lanes.items():
-                got = self._take_lane(stream, lane, through, ends, limit - len(taken))
+                most = min(share, limit - len(taken))
+                got = self._take_lane(stream, lane, through, ends, most)
                 progress = progress or bool(got)
                 taken.extend(got)
         return taken
@@ -112,7 +127,7 @@ class Inbox:
             given = self._head(lane)
             if self._unmet(given, through):
                 break
-            lane.waiting.popleft()
+            lane.pop()
             through[stream] = given.position.sequence
             got.append(given)
         if len(lane.waiting) < QUEUE_LIMIT:
@@ -126,14 +141,9 @@ class Inbox:
         return all(through.get(first, 0) >= ends.get(first, 0) for first in firsts)
 
     def _head(self, lane: _Lane) -> Recorded | Unreadable:
-        stored = lane.waiting[0]
-        given = read_input(stored)
-        if isinstance(given, Recorded):
-            for need in self._decider.needs(given):
-                if need in self.impossible:
-                    remedy = "name a position that exists"
-                    return unreadable(stored, MalformedError("data.fence", str(need), remedy))
-        return given
+        if lane.head is None:
+            lane.head = read_input(lane.waiting[0])
+        return lane.head
 
     def _unmet(
         self, given: Recorded | Unreadable, through: Mapping[str, int]
@@ -156,11 +166,31 @@ class Inbox:
             for first in self._decider.read_first.get(stream, ())  # type: ignore[call-overload]
         }
 
-    def blocked_needs(self, done: Cursor) -> list[Position]:
-        """What the heads of the queues wait for."""
-        through = {stream: place[1] for stream, place in done.items()}
-        heads = (self._head(lane) for lane in self._lanes.values() if lane.waiting)
-        return [need for head in heads for need in self._unmet(head, through)]
+    async def rule_out_needs(self, done: Cursor) -> None:
+        """Turn heads whose needs no stream holds into unreadable ones.
+
+        Otherwise one forged fence would hold its stream up for ever. What is ruled out is this
+        input, not the place: an event may come to stand there, and be named rightly.
+        """
+        through = _through(done)
+        for lane in self._lanes.values():
+            if lane.waiting and not lane.judged:
+                needs = self._unmet(self._head(lane), through)
+                if needs:
+                    await self._judge(lane, needs)
+
+    async def _judge(self, lane: _Lane, needs: Sequence[Position]) -> None:
+        for need in needs:
+            found = await self._log.state(need.stream)
+            if found.epoch != need.epoch or found.last_sequence < need.sequence:
+                error = MalformedError("data.fence", str(need), "name a position that exists")
+                lane.head = unreadable(lane.waiting[0], error)
+                self.arrived.set()
+        lane.judged = True
+
+
+def _through(done: Cursor) -> dict[str, int]:
+    return {stream: place[1] for stream, place in done.items()}
 
 
 def read_input(stored: Stored) -> Recorded | Unreadable:

@@ -41,6 +41,10 @@ class Sink(Protocol):
         ...
 
 
+class _StoodDownError(Exception):
+    """This replica no longer projects."""
+
+
 @dataclass
 class Projector:
     """One sink over several streams."""
@@ -59,6 +63,8 @@ class Projector:
                 async with asyncio.TaskGroup() as group:
                     for stream in self.streams:
                         group.create_task(self._project(log, stream, cursor, active))
+            except* _StoodDownError:
+                _log.info("projection stands by", name=self.name)
             except* Exception as errors:  # noqa: BLE001 - a projection must not stop its service
                 _log.error("projection interrupted", name=self.name, reason=str(errors.exceptions))
             await asyncio.sleep(RETRY_FIRST_S)
@@ -72,7 +78,8 @@ class Projector:
             after = 0
         async for batch in _batches(log.read(stream, after)):
             if not active():
-                return
+                # Not a return: the other streams' readers must begin anew with this one's.
+                raise _StoodDownError
             inputs = [read_input(stored) for stored in batch]
             await self._write(inputs, {stream: (batch[-1].epoch, batch[-1].sequence)})
 
@@ -135,9 +142,11 @@ async def _next(
 ) -> Sequence[Stored]:
     """The next messages, or what stopped the reader."""
     getter = asyncio.create_task(waiting.get())
-    await asyncio.wait({getter, filler}, return_when=asyncio.FIRST_COMPLETED)
-    if getter.done():
-        return getter.result()
-    getter.cancel()
+    try:
+        await asyncio.wait({getter, filler}, return_when=asyncio.FIRST_COMPLETED)
+        if getter.done():
+            return getter.result()
+    finally:
+        getter.cancel()
     filler.result()
     raise AssertionError("a reader never ends by itself")

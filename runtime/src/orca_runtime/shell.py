@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import structlog
+from orca_schemas.events.common import InputDeadLettered
 
 from orca_runtime.clock import Clock
 from orca_runtime.decider import Decider
@@ -28,7 +29,7 @@ from orca_runtime.inbox import Inbox
 from orca_runtime.lease import Lease
 from orca_runtime.log import EventLog
 from orca_runtime.metrics import DeciderMetrics
-from orca_runtime.recorded import Recorded, Unreadable
+from orca_runtime.recorded import Due, Recorded, Unreadable
 from orca_runtime.snapshot import NoSnapshots, Snapshots
 from orca_runtime.speculate import Input, Observation, Speculation, seal, speculate
 from orca_runtime.timers import Timers
@@ -40,6 +41,7 @@ GROUP_INPUTS = 256
 """Inputs decided into one append: large enough to share a disk sync among many."""
 GROUP_EVENTS = 800
 """Stop adding decisions here: one more (at most 100 events) still fits one atomic batch."""
+MAX_OBSERVATIONS = 1024
 RETRY_S = 1.0
 NOT_READY_RETRY_S = 5.0
 IDLE_S = 0.5
@@ -76,7 +78,7 @@ class DeciderShell(Generic[S]):
         self._ends_at_due: dict[str, int] | None = None
         self._left_over: list[Input] = []
         self._inbox = Inbox(decider, log)
-        self._observations: asyncio.Queue[Observation] = asyncio.Queue(maxsize=1024)
+        self._observations: asyncio.Queue[Observation] = asyncio.Queue(MAX_OBSERVATIONS)
 
     # -- what others may ask ------------------------------------------------------------------
 
@@ -95,9 +97,12 @@ class DeciderShell(Generic[S]):
 
     async def run(self) -> None:
         """Catch up, stand by, be active; begin again after every end of a term."""
-        await self._load()
+        loaded = False
         while True:
             try:
+                if not loaded:
+                    await self._load()
+                    loaded = True
                 await self._catch_up()
                 await self._stand_by()
                 await self._be_active()
@@ -110,7 +115,7 @@ class DeciderShell(Generic[S]):
             except (IntegrityError, UnknownEventError) as error:
                 self._not_ready(str(error))
                 await asyncio.sleep(NOT_READY_RETRY_S)
-                await self._load()
+                loaded = False
 
     async def _load(self) -> None:
         loaded = await self.snapshots.load()
@@ -174,6 +179,8 @@ class DeciderShell(Generic[S]):
 
     async def _be_active(self) -> None:
         self._inbox = Inbox(self.decider, self.log)
+        # What an earlier term saw says nothing now: silence counts from the take-over on.
+        self._observations = asyncio.Queue(MAX_OBSERVATIONS)
         self._ends_at_due, self._left_over = None, []
         self._inbox.start(self.folded.cursor)
         self._set_active(True, "active")
@@ -235,8 +242,7 @@ class DeciderShell(Generic[S]):
         taken = self._inbox.take(self.folded.cursor, ends, GROUP_INPUTS)
         inputs.extend(taken)
         inputs.extend(await self._due())
-        if not inputs and len(self._inbox):
-            await self._rule_out_needs()
+        await self._inbox.rule_out_needs(self.folded.cursor)
         return inputs
 
     async def _due(self) -> list[Input]:
@@ -244,6 +250,7 @@ class DeciderShell(Generic[S]):
         now = max(self.clock.now_ms(), self.folded.time_ms)
         due = self._timers.due(now, GROUP_INPUTS)
         if not due:
+            self._ends_at_due = None
             return []
         if self._ends_at_due is None:
             self._ends_at_due = {
@@ -255,14 +262,6 @@ class DeciderShell(Generic[S]):
         self._ends_at_due = None
         return list(due)
 
-    async def _rule_out_needs(self) -> None:
-        """Find needs that no stream can ever meet, so that a forged fence holds nothing up."""
-        for need in self._inbox.blocked_needs(self.folded.cursor):
-            found = await self.log.state(need.stream)
-            if found.epoch != need.epoch or found.last_sequence < need.sequence:
-                self._inbox.impossible.add(need)
-                self._inbox.arrived.set()
-
     def _decide(self, inputs: list[Input]) -> Speculation[S]:
         """Decide as many inputs as one append may hold; the others are the next turn's."""
         spec = Speculation(self.folded, self.epoch)
@@ -272,8 +271,21 @@ class DeciderShell(Generic[S]):
                 self._left_over = inputs[index:]
                 del inputs[index:]
                 break
-            spec = speculate(self.decider, spec, given, now)
+            if isinstance(given, Due):
+                spec = self._decide_due(spec, given, now)
+            else:
+                spec = speculate(self.decider, spec, given, now)
         return seal(self.decider, spec)
+
+    def _decide_due(self, spec: Speculation[S], due: Due, now: int) -> Speculation[S]:
+        """Decide a timer unless what was decided before it, in this append too, took it back."""
+        if due not in self.decider.timers(spec.folded.state, due.entity):
+            self._timers.refresh(self.folded.state, due.entity)
+            return spec
+        spec = speculate(self.decider, spec, due, now)
+        if isinstance(spec.events[-1].data, InputDeadLettered):
+            self._timers.set_aside(due)
+        return spec
 
     def _commit(self, inputs: list[Input], spec: Speculation[S], started_ns: int) -> None:
         self.folded = spec.folded
@@ -310,7 +322,8 @@ class DeciderShell(Generic[S]):
         """Wait for an input, a timer, or the time to look at the lease."""
         wait_s = IDLE_S
         next_at_ms = self._timers.next_at_ms()
-        if next_at_ms is not None:
+        # A timer that waits for inputs to be read falls due when they arrive.
+        if next_at_ms is not None and self._ends_at_due is None:
             until_s = (next_at_ms - max(self.clock.now_ms(), self.folded.time_ms)) / 1000
             wait_s = min(IDLE_S, max(until_s, 0.01))
         with contextlib.suppress(TimeoutError):

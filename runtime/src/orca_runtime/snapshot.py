@@ -106,7 +106,7 @@ class FileSnapshots(Generic[S]):
             digest=_digest(state),
         )
         path = self._folder / f"{header.service}-{header.sequence:020d}.snapshot"
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{os.getpid()}.part")  # a standby may write the same one
         with part.open("wb") as file:
             file.write(json.dumps(asdict(header)).encode() + b"\n" + state)
             file.flush()

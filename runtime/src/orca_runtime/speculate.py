@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from orca_schemas.codec import digest, encode
+from orca_schemas.codec import MAX_BODY_BYTES, digest, encode
 from orca_schemas.envelope import Envelope
 from orca_schemas.events.common import InputDeadLettered
 from orca_schemas.identifiers import CLUSTER, derived_id
@@ -25,6 +25,9 @@ from orca_runtime.recorded import Decided, Due, Recorded, Unreadable
 from orca_runtime.tracing import child_of
 
 S = TypeVar("S")
+
+MAX_OWN_BYTES = MAX_BODY_BYTES - 4096
+"""What an own event may have before the cursor is written into it (at most 2048 characters)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,8 @@ def _record(
         run = str(one.run) if one.run else cause.run
         envelope = _envelope(decider, folded, one, cause, event_id, now, run)
         body = encode(envelope)
+        if len(body) > MAX_OWN_BYTES:
+            raise DecisionTooLargeError(f"{event_subject.event} has {len(body)} bytes")
         outgoing.append(Outgoing(str(event_subject), body, str(event_id)))
         position = Position(decider.stream, spec.epoch, folded.sequence + 1)
         event = Recorded(position, event_subject, now, one.data, run, envelope.traceparent)
