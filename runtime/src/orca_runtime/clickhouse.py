@@ -29,7 +29,8 @@ HTTPS_PORT = 8443
 SETTINGS: Mapping[str, object] = {
     # Acknowledged means stored: no insert waits in the server's buffer.
     "async_insert": 0,
-    "insert_deduplicate": 0,
+    # Known since 26.2, where it overrides insert_deduplicate.
+    "deduplicate_insert": "disable",
 }
 
 CURSORS = """

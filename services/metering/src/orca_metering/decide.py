@@ -31,6 +31,7 @@ from orca_metering.commands import (
 from orca_metering.settle import (
     accepted,
     closing,
+    id_doubt,
     identity_doubt,
     is_repeat,
     settlement,
@@ -69,7 +70,11 @@ def _settle(state: State, command: AcceptRecord) -> EventData:
     record = accepted(command.usage, command.party)
     if is_repeat(run, record):
         return _noted(f"record {record.number} of {record.meter} is known", NothingNoted())
-    doubt = time_doubt(run, record, command.received_at_ms) or size_doubt(run, record)
+    doubt = (
+        id_doubt(run, record)
+        or time_doubt(run, record, command.received_at_ms)
+        or size_doubt(run, record)
+    )
     if doubt is not None:
         return _quarantined(command, doubt)
     return settlement(run_id, run, record)

@@ -89,10 +89,20 @@ def is_repeat(run: Run, record: AcceptedRecord) -> bool:
     return record.number in run.numbers(meter_key(record))
 
 
-def time_doubt(run: Run, record: AcceptedRecord, received_at_ms: int) -> str | None:
-    """Why the record's own time cannot be right; None if it can."""
+def id_doubt(run: Run, record: AcceptedRecord) -> str | None:
+    """Why the record's id is none; None if it is.
+
+    Tables are keyed by it, so a probe that says the same id each time would be charged once.
+    """
     if not is_uuid7(record.record_id):
         return f"record id {record.record_id} is no UUIDv7, so it carries no event time"
+    if run.last_ids.get(meter_key(record)) == record.record_id:
+        return f"record id {record.record_id} is that of the record before it"
+    return None
+
+
+def time_doubt(run: Run, record: AcceptedRecord, received_at_ms: int) -> str | None:
+    """Why the record's own time cannot be right; None if it can."""
     late_ms = received_at_ms - record.at_ms
     if late_ms > MAX_LATE_MS:
         return f"event time is {late_ms} ms before its arrival; at most {MAX_LATE_MS} are taken"

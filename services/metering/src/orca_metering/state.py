@@ -60,7 +60,8 @@ class Run:
     """One run.
 
     ``promised`` holds the last number of each ended meter that is not complete yet: the run is
-    complete when it is released and nothing is promised. ``used`` is of the run's whole life, in
+    complete when it is released and nothing is promised. ``last_ids`` are the ids of the records
+    that were accepted last. ``used`` is of the run's whole life, in
     tokens or milli x milliseconds; ``days`` the same per bucket, by day, for the days in which a
     record may still come. ``mark`` is the own event that set the run's one timer.
     """
@@ -70,6 +71,7 @@ class Run:
     mark: Position | None = None
     attempts: Table[int, Attempt] = field(default_factory=Map)
     accepted: Table[MeterKey, Numbers] = field(default_factory=Map)
+    last_ids: Table[MeterKey, UUID] = field(default_factory=Map)
     promised: Table[MeterKey, int] = field(default_factory=Map)
     used: Table[UsedKey, int] = field(default_factory=Map)
     days: Table[int, Table[BucketKey, int]] = field(default_factory=Map)
@@ -125,6 +127,7 @@ def with_record(run: Run, record: AcceptedRecord) -> Run:
     return replace(
         run,
         accepted=run.accepted.set(key, numbers),
+        last_ids=run.last_ids.set(key, record.record_id),
         promised=promised,
         used=run.used.set(used, run.used.get(used, 0) + amount),
         used_tokens=run.used_tokens + (amount if record.meter is Meter.TOKENS else 0),
