@@ -35,6 +35,15 @@ def test_one_that_does_not_fit_holds_nobody_up(world: Any) -> None:
     assert then.phases("large", "small") == ["queued", "reserved"]
 
 
+def test_one_that_fits_no_more_holds_nobody_up_within_a_release(world: Any) -> None:
+    """What one release frees goes to the first and the third when the second is too large."""
+    given = world.quota("tasks", 9).quota("cpu_milli", 3000).submit("a", cpu="3")
+    given = given.submit("b", cpu="2").submit("c", cpu="1500m").submit("d", cpu="1")
+    then = given.released("a")
+    assert then.names == ["QuotaReleased", "QuotaReserved", "QuotaReserved"]
+    assert then.phases("b", "c", "d") == ["reserved", "queued", "reserved"]
+
+
 def test_an_equal_request_does_not_overtake(world: Any) -> None:
     """The one that came first is let in first."""
     given = world.submit_all("a", "b", "c", "d").released("b")
