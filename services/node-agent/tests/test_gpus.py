@@ -63,7 +63,14 @@ def test_products_of_the_catalogue(product: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "product",
-    ["NVIDIA A10G", "NVIDIA A800-SXM4-80GB", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA TITAN V", "", "?"],
+    [
+        "NVIDIA A10G",
+        "NVIDIA A800-SXM4-80GB",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA TITAN V",
+        "",
+        "?",
+    ],
 )
 def test_other_products_are_not_taken_for_something_else(product: str) -> None:
     """Given a card that the catalogue does not know, then its type is none of the catalogue's."""
@@ -125,14 +132,18 @@ async def test_nonsense_from_the_driver_is_an_error(code: str) -> None:
         await nvml_that(code).inventory()
 
 
+def has_driver() -> bool:
+    return Path("/dev/nvidiactl").exists()
+
+
 async def test_the_real_probe_answers_or_says_why() -> None:
     """Given this machine, then its GPUs, or the driver's reason why there are none."""
-    try:
-        found = await NvmlGpus().inventory()
-    except GpuProbeError as error:
-        assert "NVML" in str(error)
-    else:
-        assert all(gpu.uuid.startswith("GPU-") and not gpu.simulated for gpu in found)
+    if not has_driver():
+        with pytest.raises(GpuProbeError, match="NVML"):
+            await NvmlGpus().inventory()
+        return
+    found = await NvmlGpus().inventory()
+    assert all(gpu.uuid.startswith("GPU-") and not gpu.simulated for gpu in found)
 
 
 async def test_no_gpus() -> None:

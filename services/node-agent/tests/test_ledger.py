@@ -212,7 +212,7 @@ def test_more_is_asked_for_once_per_grant(spooled: tuple[Spool, Ledger]) -> None
 
 
 def test_a_repeated_report_is_counted_once(spooled: tuple[Spool, Ledger]) -> None:
-    """Given a report id, when it comes again, then the first answer; with other content, an error."""
+    """Given a report id, when it comes again, then the first answer; changed, an error."""
     spool, ledger = spooled
     begun(ledger, leased(1_000))
     first = ledger.tokens(KEY, "m", TEN, "call-1", T0)
@@ -292,9 +292,13 @@ def test_a_disk_that_does_not_take_it_leaves_nothing_behind(spooled: tuple[Spool
     begun(ledger)
     spool._database.execute("PRAGMA max_page_count = 1")  # SQLite raises it to what is in use
     big = "m" * 200
-    with pytest.raises(SpoolError, match="free disk space"):
+
+    def fill() -> None:
         for number in range(10_000):
             ledger.tokens(KEY, big, TEN, f"call-{number}", T0)
+
+    with pytest.raises(SpoolError, match="free disk space"):
+        fill()
     spool._database.execute("PRAGMA max_page_count = 1000000")
     answer = ledger.tokens(KEY, big, TEN, None, T0)
     numbers = [event.number for event in said(spool) if isinstance(event, TokensUsed)]
@@ -352,7 +356,8 @@ if key_of(attempt) not in spool.records:
     ledger.accept(attempt)
     ledger.started(key_of(attempt), 1_764_547_200_000)
 while True:
-    answer = ledger.tokens(key_of(attempt), "m", TokenClasses(output_text=3), None, 1_764_547_200_000)
+    three = TokenClasses(output_text=3)
+    answer = ledger.tokens(key_of(attempt), "m", three, None, 1_764_547_200_000)
     print(answer["number"], flush=True)
 """
 
@@ -389,7 +394,9 @@ def test_intervals(through_ms: int, now_ms: int, duration_ms: int | None) -> Non
     assert (found.duration_ms if found else None) == duration_ms
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     steps=st.lists(st.integers(min_value=-3_000, max_value=5_000), max_size=12),
     restarts=st.sets(st.integers(min_value=0, max_value=11)),
@@ -429,9 +436,7 @@ def test_envelopes_name_run_and_source(spooled: tuple[Spool, Ledger]) -> None:
     spool, ledger = spooled
     begun(ledger)
     (row,) = spool.waiting(1)
-    assert row.message.subject == (
-        f"orca.team-alpha.task.{A.task_id}.node.node-1.TaskStarted"
-    )
+    assert row.message.subject == (f"orca.team-alpha.task.{A.task_id}.node.node-1.TaskStarted")
     body = json.loads(row.message.body)
     assert body["correlationid"] == str(A.run_id)
     assert body["source"] == "orca/node-agent/node-1"

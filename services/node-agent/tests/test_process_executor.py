@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 from orca_node_agent.executor import AttemptObserved, AttemptPhase, AttemptSpec, ImageError
 from orca_node_agent.process import ProcessExecutor
-from orca_node_agent.process_files import AttemptDir, ProcessId
+from orca_node_agent.process_files import CLAIM_GRACE_S, AttemptDir, ProcessId
 from orca_schemas.identifiers import derived_id
 
 WAIT_S = 10.0
@@ -81,6 +80,11 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def prints(executor: ProcessExecutor, text: str) -> None:
+    """Wait until it has printed this."""
+    await until(lambda: text in AttemptDir(executor._root / KEY).output.read_text())
+
+
 async def output(executor: ProcessExecutor) -> str:
     return (await executor.read_log(KEY, 0, 65_536)).data.decode()
 
@@ -140,8 +144,7 @@ async def test_a_second_start_finds_the_first(executor: ProcessExecutor, tmp_pat
 async def test_term_then_the_code_is_the_tasks_own(executor: ProcessExecutor) -> None:
     """Given a task that handles SIGTERM, when stopped, then it ends by itself in time."""
     await executor.start(sh(f"trap 'echo bye; exit 9' TERM; echo ready; {LOOP}"))
-    while "ready" not in await output(executor):
-        await asyncio.sleep(0.01)
+    await prints(executor, "ready")
     await executor.stop(KEY, 30.0)
     await executor.stop(KEY, 0.0)  # the first deadline stands
     end = await seen(executor, exited)
@@ -152,8 +155,7 @@ async def test_term_then_the_code_is_the_tasks_own(executor: ProcessExecutor) ->
 async def test_kill_after_the_grace(executor: ProcessExecutor) -> None:
     """Given a task that ignores SIGTERM, when the grace is over, then it is killed."""
     await executor.start(sh(f"trap '' TERM; echo ready; {LOOP}"))
-    while "ready" not in await output(executor):
-        await asyncio.sleep(0.01)
+    await prints(executor, "ready")
     asked = time.monotonic()
     await executor.stop(KEY, 0.3)
     end = await seen(executor, exited)
@@ -180,8 +182,7 @@ def process_runs(pid: int) -> bool:
 async def test_a_new_executor_adopts(executor: ProcessExecutor, tmp_path: Path) -> None:
     """Given a running task, when the executor is dropped, then a new one finds, reads, ends it."""
     await executor.start(sh(f"echo one; trap 'echo two; exit 5' TERM; echo up; {LOOP}"))
-    while "up" not in await output(executor):
-        await asyncio.sleep(0.01)
+    await prints(executor, "up")
     first = (await executor.observe())[KEY]
     await executor.close()
     second = ProcessExecutor(tmp_path / "attempts", PATH)
@@ -198,8 +199,7 @@ async def test_a_new_executor_adopts(executor: ProcessExecutor, tmp_path: Path) 
 async def test_a_deadline_outlives_the_agent(executor: ProcessExecutor, tmp_path: Path) -> None:
     """Given a stop that was asked, when a new agent repeats it, then the old deadline holds."""
     await executor.start(sh(f"trap 'echo term' TERM; echo ready; {LOOP}"))
-    while "ready" not in await output(executor):
-        await asyncio.sleep(0.01)
+    await prints(executor, "ready")
     asked = time.monotonic()
     await executor.stop(KEY, 0.5)
     await executor.close()
@@ -222,7 +222,8 @@ from orca_node_agent.process import ProcessExecutor
 async def main():
     executor = ProcessExecutor(Path(sys.argv[1]), "/usr/bin:/bin")
     run = UUID(sys.argv[2])
-    spec = AttemptSpec(f"{run}-1", run, run, "a", 1, "f", "", ("sh", "-c", sys.argv[3]), (), 1, 1, ())
+    command = ("sh", "-c", sys.argv[3])
+    spec = AttemptSpec(f"{run}-1", run, run, "a", 1, "f", "", command, (), 1, 1, ())
     await executor.start(spec)
     print("started", flush=True)
     await asyncio.sleep(600)
@@ -234,12 +235,13 @@ asyncio.run(main())
 async def test_kill_9_of_the_agent_loses_nothing(executor: ProcessExecutor, tmp_path: Path) -> None:
     """Given a task of an agent, when that agent is killed, then the exit code is still found."""
     arguments = [str(tmp_path / "attempts"), str(RUN), "echo up; sleep 0.5; echo done; exit 11"]
-    agent = subprocess.Popen([sys.executable, "-c", AGENT, *arguments], stdout=subprocess.PIPE)
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AGENT, *arguments, stdout=asyncio.subprocess.PIPE
+    )
     assert agent.stdout is not None
-    assert b"started\n" in (agent.stdout.readline(), agent.stdout.readline())
+    await agent.stdout.readuntil(b"started\n")
     agent.kill()
-    agent.wait()
-    agent.stdout.close()
+    await agent.wait()
     assert (await executor.observe())[KEY].phase is AttemptPhase.RUNNING
     end = await seen(executor, exited)
     assert end.exit_code == 11
@@ -252,18 +254,18 @@ async def test_a_pid_used_again_is_not_the_task(executor: ProcessExecutor) -> No
     directory = AttemptDir(executor._root / KEY)
     running = directory.running()
     assert running is not None
-    bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    bystander = await asyncio.create_subprocess_exec("sleep", "300", start_new_session=True)
     try:
         forge(directory, bystander.pid)
         end = (await executor.observe())[KEY]
         assert (end.phase, end.lost, end.exit_code) == (AttemptPhase.EXITED, True, None)
         await executor.stop(KEY, 0.0)
         await asyncio.sleep(0.2)
-        assert bystander.poll() is None
+        assert process_runs(bystander.pid)
     finally:
         os.killpg(running.child.pid, signal.SIGKILL)
         bystander.kill()
-        bystander.wait()
+        await bystander.wait()
 
 
 def forge(directory: AttemptDir, pid: int) -> None:
@@ -317,6 +319,20 @@ async def test_a_start_cut_off_before_the_shim_is_made_up_for(executor: ProcessE
     assert await executor.observe() == {}
     await executor.start(sh("exit 4"))
     assert (await seen(executor, exited)).exit_code == 4
+
+
+async def test_a_shim_that_died_before_it_said_anything_is_lost(executor: ProcessExecutor) -> None:
+    """Given a claim and nothing after it, then it is waited for, and then given up, never rerun."""
+    directory = AttemptDir(executor._root / KEY)
+    directory.prepare(sh("exit 0"))
+    claim = directory.path / "claim"
+    claim.write_text("shim\n")
+    assert (await executor.observe())[KEY].phase is AttemptPhase.RUNNING
+    long_ago_s = time.time() - CLAIM_GRACE_S - 1
+    os.utime(claim, (long_ago_s, long_ago_s))
+    assert (await executor.observe())[KEY].lost
+    await executor.start(sh("exit 0"))
+    assert (await executor.observe())[KEY].lost
 
 
 async def test_remove(executor: ProcessExecutor, tmp_path: Path) -> None:

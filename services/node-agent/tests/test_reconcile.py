@@ -176,7 +176,9 @@ def test_a_start_under_way_is_not_repeated() -> None:
         pytest.param(replace(HOST, gpu_uuids=frozenset()), GPU_TASK, "GPU-1", id="GPU gone"),
     ],
 )
-def test_what_the_host_cannot_do_is_refused(host: Host, attempt: DesiredAttempt, words: str) -> None:
+def test_what_the_host_cannot_do_is_refused(
+    host: Host, attempt: DesiredAttempt, words: str
+) -> None:
     """Given a host in trouble, when work is assigned, then it is refused with the reason."""
     (action,) = plan(desired(attempt), {}, {}, host)
     assert isinstance(action, Refuse)

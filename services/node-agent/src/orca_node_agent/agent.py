@@ -16,6 +16,7 @@ from orca_runtime.errors import LogUnavailableError
 from orca_schemas.subjects import telemetry_subject
 from orca_schemas.values import Inventory
 
+from orca_node_agent.endings import CLOCK_GRAIN_MS
 from orca_node_agent.executor import AttemptPhase, Executor, ExecutorUnavailableError
 from orca_node_agent.gpus import GpuBackend, GpuProbeError
 from orca_node_agent.host import Capacity, inventory
@@ -206,7 +207,7 @@ class Agent:
 
     async def _meter(self) -> None:
         """Record the time of attempts whose interval is over; a full spool waits for the end."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms() - CLOCK_GRAIN_MS  # an end seen later may be dated a tick back
         due = [record.key for record in self.spool.records.values() if is_due(record, now_ms)]
         if not due or self.spool.full:
             return
@@ -245,7 +246,6 @@ class Agent:
         await self._executor.close()
         self._thread.close()
         self.spool.close()
-        await self._bus.close()
 
 
 def _server(

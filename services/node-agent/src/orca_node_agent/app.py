@@ -54,11 +54,14 @@ async def _serve(agent: Agent, bus: NatsBus) -> None:
     """Run until stopped, or until the broker closes the connection for good."""
     serving = asyncio.create_task(agent.run())
     closed = asyncio.create_task(bus.wait_closed())
-    await asyncio.wait({serving, closed}, return_when=asyncio.FIRST_COMPLETED)
-    lost = not serving.done()
-    closed.cancel()
-    agent.stop()
-    await serving
+    try:
+        await asyncio.wait({serving, closed}, return_when=asyncio.FIRST_COMPLETED)
+        lost = closed.done()
+        agent.stop()
+        await serving
+    finally:
+        closed.cancel()
+        await bus.close()
     if lost:
         raise SystemExit("the broker closed the connection; start the node agent again")
 

@@ -73,7 +73,7 @@ class NatsBus:
         await (await asyncio.shield(self._connecting)).wait_closed()
 
     async def close(self) -> None:
-        """See Bus.close."""
+        """Let go of the connection."""
         self._connecting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await (await self._connecting).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sys
@@ -14,6 +15,7 @@ from orca_node_agent.gpus import GpuProbeError
 
 PROBE_TIMEOUT_S = 20.0
 """Without persistence mode the driver initialises every card on the first call: seconds each."""
+KILL_WAIT_S = 1.0
 
 _PROBE = (sys.executable, "-m", "orca_node_agent.nvml_probe")
 _VENDOR = frozenset(("NVIDIA", "TESLA", "GEFORCE", "QUADRO"))
@@ -55,12 +57,18 @@ class NvmlGpus:
             async with asyncio.timeout(self._timeout_s):
                 out, err = await process.communicate()
         except TimeoutError:
-            process.kill()
-            self._stuck = process
+            await self._kill(process)
             raise GpuProbeError(f"NVML: no answer in {self._timeout_s:.0f} s") from None
         if process.returncode != 0:
             raise GpuProbeError(err.decode(errors="replace").strip()[-500:] or "NVML: no answer")
         return _gpus(out)
+
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+        process.kill()
+        self._stuck = process
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_WAIT_S):
+                await process.wait()
 
 
 def _gpus(out: bytes) -> tuple[Gpu, ...]:

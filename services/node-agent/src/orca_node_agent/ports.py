@@ -35,7 +35,3 @@ class Bus(Protocol):
     def hints(self) -> AsyncIterator[None]:
         """One item whenever the node is told to ask again; for ever."""
         ...
-
-    async def close(self) -> None:
-        """Let go of the connection."""
-        ...

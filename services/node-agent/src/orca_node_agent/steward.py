@@ -36,6 +36,7 @@ from orca_node_agent.spool import Spool, SpoolError
 from orca_node_agent.spool_thread import SpoolThread
 
 MS_PER_S = 1000
+START_RETRY_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -155,6 +156,7 @@ class Steward:
             await self._thread(self._ledger.finish, key, ending, self._clock.now_ms())
         except (ExecutorUnavailableError, SpoolError) as error:
             _log.warning("start is tried again", key=key, error=str(error))
+            await asyncio.sleep(START_RETRY_S)  # still "starting", so the next round waits too
         finally:
             self._starting.pop(key, None)
             self._wake()

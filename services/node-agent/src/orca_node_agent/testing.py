@@ -74,9 +74,6 @@ class MemoryBus:
             await self._hints.get()
             yield None
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
-
     def want(self, *attempts: DesiredAttempt) -> None:
         """From now on exactly these belong on the node."""
         self.sequence += 1
