@@ -130,10 +130,6 @@ def test_a_limit_that_was_lifted_limits_nothing(world: Any) -> None:
     ("set_up", "code", "field"),
     [
         pytest.param(lambda w: w, "unknown_namespace", "metadata.namespace", id="unknown"),
-        pytest.param(
-            lambda w: w.quota("tasks", 2), "unknown_namespace", "metadata.namespace",
-            id="a-quota-makes-no-namespace",
-        ),
         pytest.param(lambda w: w.namespace(), "no_quota", "metadata.namespace", id="no-quota"),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from orca_schemas.identifiers import Label
-from orca_schemas.model import EventData
+from orca_schemas.model import EventData, omitted
 from orca_schemas.positions import PositionText
 from orca_schemas.spec import TaskSpec
 from orca_schemas.subjects import Role
@@ -36,12 +36,14 @@ class Part(StrEnum):
 
 
 class TaskRejected(EventData):
-    """The one end of a task that was never reserved."""
+    """The one end of a task that was never reserved; ``name`` and ``user`` where readable."""
 
     ROLE: ClassVar = Role.ADMISSION
     run_id: UUID
     outcome: Rejection
     reasons: Reasons
+    name: str | None = omitted()
+    user: str | None = omitted()
 
 
 class RequestRefused(EventData):
@@ -95,12 +97,16 @@ class QuotaSettled(EventData):
 
 
 class QuotaReleased(EventData):
-    """One part of the run's holds is given back; ``amounts`` is what was still held."""
+    """One part of the run's holds is given back; ``amounts`` is what was still held.
+
+    With the concurrent part the run ends, and ``outcome`` says how.
+    """
 
     ROLE: ClassVar = Role.ADMISSION
     run_id: UUID
     part: Part
     amounts: tuple[Hold, ...]
+    outcome: Outcome | None = omitted()
 
 
 class TaskStopRequested(EventData):

@@ -64,7 +64,15 @@ def refused(origin: Origin, reason: Reason, run_id: UUID | None = None) -> list[
     return [about_subject(origin.subject, data, run_id)]
 
 
-def rejected(subject: Subject, run_id: UUID, reasons: tuple[Reason, ...]) -> list[Decided]:
-    """The submitted task will not run."""
-    data = TaskRejected(run_id=run_id, outcome=Rejection.REFUSED, reasons=reasons)
+def rejected(
+    subject: Subject, run_id: UUID, reasons: tuple[Reason, ...], name: str | None = None
+) -> list[Decided]:
+    """The submitted task will not run; ``name`` is the manifest's, where that could be read."""
+    data = TaskRejected(
+        run_id=run_id,
+        outcome=Rejection.REFUSED,
+        reasons=reasons,
+        name=name,
+        user=subject.party,
+    )
     return [about_task(subject.namespace, subject.id, run_id, data)]

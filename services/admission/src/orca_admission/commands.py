@@ -9,7 +9,7 @@ from orca_runtime.recorded import Unreadable
 from orca_schemas.positions import Position
 from orca_schemas.spec import TaskSpec
 from orca_schemas.subjects import Subject
-from orca_schemas.values import Meter, MeterEnd, Period
+from orca_schemas.values import Meter, MeterEnd, Outcome, Period
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,11 @@ class NoteEnd:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The run is over and holds no device any more."""
+    """The run is over, with this outcome, and holds no device any more."""
 
     origin: Origin
     run_id: UUID
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)

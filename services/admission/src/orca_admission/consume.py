@@ -88,7 +88,7 @@ def release_concurrent(state: State, command: Release) -> list[Decided]:
         return nothing(command.origin)
     held = run.still_held(Part.CONCURRENT)
     balances = release(state.account(run.namespace).balances, held)
-    events = [_released(run, Part.CONCURRENT, run.used_tokens)]
+    events = [_released(run, Part.CONCURRENT, run.used_tokens, command.outcome)]
     return events + reserve_waiting(state, run.namespace, balances, already=len(events))
 
 
@@ -119,13 +119,14 @@ def _release_consumable(state: State, run: Run, used: int, already: int) -> list
     return events + waiting
 
 
-def _released(run: Run, part: Part, used: int) -> Decided:
+def _released(run: Run, part: Part, used: int, outcome: Outcome | None = None) -> Decided:
     left = run.still_held(part)
     if part is Part.CONSUMABLE:
         tokens = run.tokens_left(used)
         left = ((TOKENS, tokens),) if tokens else ()
     amounts = as_holds(run.namespace, left)
-    return about_run(run, QuotaReleased(run_id=run.run_id, part=part, amounts=amounts))
+    data = QuotaReleased(run_id=run.run_id, part=part, amounts=amounts, outcome=outcome)
+    return about_run(run, data)
 
 
 def _exhausted(run: Run, used: int) -> bool:

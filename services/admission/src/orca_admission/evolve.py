@@ -143,6 +143,7 @@ def _released(state: State, event: Recorded, data: e.QuotaReleased) -> State:
         run,
         open_parts=open_parts,
         ended=run.ended or ends,
+        outcome=data.outcome.value if data.outcome else run.outcome,
         since_ms=event.time_ms if ends else run.since_ms,
         finished=None if open_parts else Mark(event.time_ms, event.position),
     )
@@ -158,8 +159,8 @@ def _rejected(state: State, event: Recorded, data: e.TaskRejected) -> State:
         task_id=event.subject.id,
         namespace=event.subject.namespace,
         number=state.next_number(event.subject.namespace),
-        name="",
-        user="",
+        name=data.name or "",
+        user=data.user or "",
         since_ms=event.time_ms,
     )
     return with_new_run(state, _end(unheard, event, data))

@@ -64,7 +64,7 @@ def _react_to_services(origin: Origin, given: Recorded) -> Command | None:
         case AttemptEnded() as data:
             return NoteEnd(origin, data.run_id, data.attempt, data.node, data.used)
         case Released() as data:
-            return Release(origin, data.run_id)
+            return Release(origin, data.run_id, data.outcome)
         case UsageSettled() as data:
             return Settle(origin, data.run_id, data.used_tokens, data.final)
         case _:

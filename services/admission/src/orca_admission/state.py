@@ -42,7 +42,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A namespace's account. ``admins`` None: a limit was set, the namespace is not known yet."""
+    """A namespace's account. ``admins`` None: known by its limits alone."""
 
     admins: tuple[str, ...] | None = None
     has_quota: bool = False

@@ -26,7 +26,7 @@ def submit(state: State, command: Submit) -> list[Decided]:
     asked = asked_of(command.spec)
     reasons = _why_never(state, command, asked)
     if reasons:
-        return rejected(subject, command.run_id, reasons)
+        return rejected(subject, command.run_id, reasons, command.spec.name)
     return [_reserve_or_queue(state, command, asked)]
 
 
@@ -44,7 +44,7 @@ def _why_never(state: State, command: Submit, asked: Asked) -> tuple[Reason, ...
     if named != namespace:
         message = f"the manifest says {named}, the subject {namespace}; make them agree"
         return (reason(ReasonCode.MALFORMED, message, "metadata.namespace"),)
-    if account.admins is None:
+    if account.admins is None and not account.has_quota:
         message = f"namespace {named} is not known; an operator makes it with orca quota set"
         return (reason(ReasonCode.UNKNOWN_NAMESPACE, message, "metadata.namespace"),)
     if not account.has_quota:
