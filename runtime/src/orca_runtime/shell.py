@@ -326,5 +326,7 @@ class DeciderShell(Generic[S]):
         if next_at_ms is not None and self._ends_at_due is None:
             until_s = (next_at_ms - max(self.clock.now_ms(), self.folded.time_ms)) / 1000
             wait_s = min(IDLE_S, max(until_s, 0.01))
+        # Not wait_for: in Python 3.11 it swallows a cancellation that meets the arrival.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._inbox.arrived.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._inbox.arrived.wait()
