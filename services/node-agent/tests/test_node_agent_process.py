@@ -216,6 +216,7 @@ async def test_sigterm_leaves_the_task_to_the_next_agent(
     agent.start()
     (finished,) = await until(lambda: placement.said(TaskFinished))
     assert finished.exit_code == 3
+    await until(lambda: placement.beats)
     assert {beat["boot_id"] for beat in placement.beats} == {str(joined.boot_id)}
 
 
