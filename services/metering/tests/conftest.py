@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from orca_metering.commands import Command
 from orca_metering.decider import DECIDER
 from orca_metering.state import STATE, Run, State
+from orca_runtime.clickhouse import connect
 from orca_runtime.recorded import Recorded, Unreadable
 from orca_runtime.tables import state_bytes, state_digest
 from orca_runtime.testing import EPOCH, START_MS, Scenario, an_input, scenario
@@ -236,3 +237,28 @@ def world(empty: World) -> World:
 def clickhouse_url() -> Iterator[str]:
     with running_clickhouse() as server:
         yield server.url
+
+
+@dataclass
+class Tables:
+    """A database of this test alone: where it is, and a client to look into it."""
+
+    url: str
+    client: Any
+
+    async def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The answer to a query."""
+        answer = await self.client.query(query)
+        return list(answer.result_rows)
+
+
+@pytest.fixture
+async def tables(clickhouse_url: str) -> AsyncIterator[Tables]:
+    name = f"test_{uuid4().hex}"
+    root = await connect(clickhouse_url)
+    await root.command(f"CREATE DATABASE {name}")
+    client = await connect(f"{clickhouse_url}/{name}")
+    yield Tables(f"{clickhouse_url}/{name}", client)
+    await client.close()
+    await root.command(f"DROP DATABASE {name}")
+    await root.close()

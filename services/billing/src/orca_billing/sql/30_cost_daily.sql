@@ -16,7 +16,7 @@ FROM
     FROM charges FINAL
     GROUP BY day, namespace, run_id, meter, sku
 ) AS c
-LEFT ANY JOIN (SELECT namespace, run_id, user FROM run_owners FINAL) AS o
+LEFT JOIN (SELECT namespace, run_id, user FROM run_owners FINAL) AS o
     ON c.namespace = o.namespace AND c.run_id = o.run_id
 GROUP BY day, namespace, user, meter, sku
 SETTINGS do_not_merge_across_partitions_select_final = 1

@@ -20,6 +20,6 @@ FROM
     FROM charges FINAL
     GROUP BY namespace, task_id, run_id
 ) AS c
-LEFT ANY JOIN (SELECT namespace, run_id, name, user FROM run_owners FINAL) AS o
+LEFT JOIN (SELECT namespace, run_id, name, user FROM run_owners FINAL) AS o
     ON c.namespace = o.namespace AND c.run_id = o.run_id
 SETTINGS do_not_merge_across_partitions_select_final = 1

@@ -30,8 +30,10 @@ CREATE TABLE IF NOT EXISTS usage_events
     stream_epoch UInt64,
     stream_sequence UInt64,
     CONSTRAINT time_of_id CHECK event_time = UUIDv7ToDateTime(record_id, 'UTC'),
-    CONSTRAINT one_measure CHECK
-        if(meter = 'tokens', milli = 0 AND duration_ms = 0, tokens = 0 AND milli > 0)
+    CONSTRAINT tokens_take_no_time CHECK meter != 'tokens' OR (milli = 0 AND duration_ms = 0),
+    CONSTRAINT time_is_no_tokens CHECK meter = 'tokens' OR input_uncached + input_cache_read
+        + input_cache_write + input_audio + input_image + output_text + output_reasoning
+        + output_audio + output_image = 0
 )
 ENGINE = ReplacingMergeTree(stream_sequence)
 PARTITION BY toYYYYMM(event_time)

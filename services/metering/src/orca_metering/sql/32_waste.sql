@@ -2,9 +2,14 @@
 CREATE OR REPLACE VIEW waste AS
 WITH outcomes AS
 (
-    SELECT namespace, toUUID(run_id) AS run_id, JSONExtractString(data, 'outcome') AS outcome
+    SELECT
+        namespace,
+        toUUID(run_id) AS run_id,
+        argMax(JSONExtractString(data, 'outcome'), stream_sequence) AS outcome
     FROM task_events FINAL
     WHERE event = 'Released' AND stream = 'PLACEMENT'
+    GROUP BY namespace, run_id
+    HAVING outcome != 'succeeded'
 )
 SELECT
     toDate(u.event_time, 'UTC') AS day,
@@ -16,7 +21,6 @@ SELECT
     sum(u.milli_ms) AS milli_ms,
     uniqExact(u.run_id) AS runs
 FROM (SELECT *, tokens, milli_ms FROM usage_events FINAL) AS u
-INNER ANY JOIN outcomes AS o ON u.namespace = o.namespace AND u.run_id = o.run_id
-WHERE o.outcome != 'succeeded'
+INNER JOIN outcomes AS o ON u.namespace = o.namespace AND u.run_id = o.run_id
 GROUP BY day, namespace, outcome, meter, model
 SETTINGS do_not_merge_across_partitions_select_final = 1
