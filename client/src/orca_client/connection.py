@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 from orca_client.errors import (
     BrokerUnreachableError,
     NoAnswerError,
+    NotSetUpError,
     NotStoredError,
     RefusedError,
 )
@@ -37,10 +39,15 @@ class Connection:
     async def open(
         cls, url: str, user: str, *, name: str | None = None, password: str | None = None
     ) -> Self:
-        """Connect; ``name`` and ``password`` are the broker's. Raises BrokerUnreachableError."""
+        """Connect to the first of the ``url``, separated by commas, that answers.
+
+        ``name`` and ``password`` are the broker's. Raises BrokerUnreachableError.
+        """
+        servers = url.split(",")
+        first = _FirstTry(len(servers))
         try:
             nc = await nats.connect(
-                url,
+                servers,
                 name="orca-client",
                 user=name,
                 password=password,
@@ -48,10 +55,11 @@ class Connection:
                 max_reconnect_attempts=-1,
                 allow_reconnect=True,
                 ping_interval=10,
-                error_cb=_quiet,
+                error_cb=first.failed,
             )
-        except (NatsError, OSError, TimeoutError) as error:
-            raise BrokerUnreachableError(url, str(error) or type(error).__name__) from None
+        except (NatsError, OSError, TimeoutError, ValueError) as error:
+            raise BrokerUnreachableError(url, _why(error)) from None
+        first.over = True
         return cls(nc, user)
 
     async def __aenter__(self) -> Self:
@@ -68,14 +76,12 @@ class Connection:
     async def publish(self, subject: Subject, body: bytes) -> int:
         """Publish an event and return its sequence in its stream.
 
-        Raises RefusedError (nothing is stored), NotStoredError (the outcome is unknown).
+        Raises RefusedError, NotSetUpError (nothing is stored), NotStoredError (outcome unknown).
         """
         try:
             reply = await self.nc.request(str(subject), body, timeout=PUBLISH_S)
         except NoRespondersError:
-            raise RefusedError(
-                f"{subject}: no stream takes this subject; is Orca set up?"
-            ) from None
+            raise NotSetUpError(str(subject)) from None
         except (NatsError, TimeoutError) as error:
             raise NotStoredError(f"{subject}: not confirmed ({type(error).__name__})") from None
         return sequence_of(reply.data, str(subject))
@@ -85,7 +91,9 @@ class Connection:
         namespace: str = "_cluster",
     ) -> A:  # fmt: skip
         """Ask a service. Raises NoAnswerError, RefusedError."""
-        return answer.model_validate((await self.ask_reply(service, verb, query, namespace)).data)
+        reply = await self.ask_reply(service, verb, query, namespace)
+        # As JSON: strict models take an enum's text from there only.
+        return answer.model_validate_json(json.dumps(reply.data))
 
     async def ask_reply(
         self, service: str, verb: str, query: BaseModel | None = None, namespace: str = "_cluster"
@@ -115,5 +123,20 @@ def sequence_of(ack: bytes, subject: str) -> int:
     return sequence
 
 
-async def _quiet(_: Exception) -> None:
-    """What went wrong is said where it was asked for."""
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+class _FirstTry:
+    """Ends nats-py's first connecting, which would otherwise go on for ever, after one round."""
+
+    def __init__(self, servers: int) -> None:
+        self._left, self.over = servers, False
+
+    async def failed(self, error: Exception) -> None:
+        """Raise the error of the last server; later ones are said where something was asked."""
+        self._left -= 1
+        if not self.over and self._left <= 0:
+            raise error

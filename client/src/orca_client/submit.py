@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.msg import Msg
-from orca_schemas.events.admin import PriceSet, PriceTier, QuotaSet
+from orca_schemas.events.admin import NamespaceSet, PriceSet, PriceTier, QuotaSet
 from orca_schemas.events.client import TaskCancelRequested, TaskSubmitted
-from orca_schemas.identifiers import name_id
+from orca_schemas.identifiers import CLUSTER, name_id
 from orca_schemas.manifest import parse_manifest
 from orca_schemas.model import EventData
 from orca_schemas.subjects import Kind, Role, Subject, subject
 
 from orca_client.connection import PUBLISH_S, Connection, sequence_of
-from orca_client.errors import NotStoredError
+from orca_client.errors import NotSetUpError, NotStoredError
 
 WINDOW = 512
 """Submissions in flight at once: more only waits in the broker's socket."""
 TRIES = 3
+NO_RESPONDERS = "503"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,9 @@ class _Pipeline:
             return
         self._room.release()
         future, where = found
+        if message.headers and message.headers.get("Status") == NO_RESPONDERS:
+            future.set_exception(NotSetUpError(str(where)))
+            return
         try:
             future.set_result(sequence_of(message.data, str(where)))
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the future
@@ -150,18 +154,34 @@ async def cancel(connection: Connection, namespace: str, task_id: uuid.UUID, rea
     return await connection.publish(where, body_of(data))
 
 
+async def set_namespace(
+    connection: Connection, namespace: str, admins: tuple[str, ...] = ()
+) -> int:
+    """Make a namespace known, with these admins in place of those before."""
+    data = NamespaceSet(admins=admins)
+    return await connection.publish(account_subject(connection, namespace, data), body_of(data))
+
+
 async def set_quota(connection: Connection, account: str, quota: QuotaSet) -> int:
     """Set one limit of an account (in this release: a namespace)."""
-    where = subject(account, Kind.ACCOUNT, account, Role.ADMIN, connection.user, "QuotaSet")
-    return await connection.publish(where, body_of(quota))
+    return await connection.publish(account_subject(connection, account, quota), body_of(quota))
+
+
+def account_subject(connection: Connection, account: str, data: EventData) -> Subject:
+    """Where an operator's word about an account goes."""
+    event = type(data).__name__
+    return subject(account, Kind.ACCOUNT, account, Role.ADMIN, connection.user, event)
 
 
 async def set_price(
-    connection: Connection, sku: str, price_micro_usd: int, effective_at_ms: int
+    connection: Connection, sku: str, price_micro_usd: int, effective_at_ms: int | None = None
 ) -> int:
-    """Put a price version into the book; it holds from ``effective_at_ms`` (Unix ms) on."""
+    """Put a price version into the book; it holds from ``effective_at_ms`` (Unix ms) on.
+
+    None: from the time at which the broker takes it.
+    """
     tier = PriceTier(from_quantity=0, price_micro_usd=price_micro_usd)
     data = PriceSet(sku=sku, tiers=(tier,), effective_at_ms=effective_at_ms)
-    id_ = str(name_id("price", sku))
-    where = subject("_cluster", Kind.PRICE, id_, Role.ADMIN, connection.user, "PriceSet")
+    id_ = str(name_id(Kind.PRICE, sku))
+    where = subject(CLUSTER, Kind.PRICE, id_, Role.ADMIN, connection.user, PriceSet.__name__)
     return await connection.publish(where, body_of(data))

@@ -1,0 +1,1 @@
+"""The orca command: one module per group of commands."""
