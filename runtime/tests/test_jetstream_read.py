@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from orca_runtime.errors import IntegrityError
 from orca_runtime.jetstream import JetStreamLog, api, reader
-from orca_runtime.jetstream.reader import PULL_BYTES, ROOM_MESSAGES, Tail
+from orca_runtime.jetstream.reader import ROOM_MESSAGES, Tail
 from orca_runtime.log import Stored
 from orca_runtime.testing_log import (
     broker_api,
@@ -91,6 +91,27 @@ async def test_given_a_cut_line_when_reading_then_all_in_order(
         await background.reach(8000)
         assert sequences(background.found) == list(range(1, 8001))
         await background.stop()
+
+
+@pytest.mark.parametrize("greeting", [b"x" * 100_000, b"INFO {}\r\n", b"-ERR '\xff'\r\n", b"\r\n"])
+async def test_given_nonsense_from_the_broker_when_it_recovers_then_so_does_the_reader(
+    shared_nats: NatsServer, connect: Connect, greeting: bytes
+) -> None:
+    """Whatever a reconnect meets (a proxy's page, another server), it is tried again."""
+    writer = await connect(shared_nats.url)
+    await create_stream(writer, "SENSE")
+    async with BadLine(shared_nats.port) as line:
+        background = Background(await connect(line.url), "SENSE")
+        await writer.append("SENSE", 0, some("SENSE", 1))
+        await background.reach(1)
+        line.greeting = greeting
+        line.cut()
+        await asyncio.sleep(0.3)
+        line.greeting = b""
+        await writer.append("SENSE", 1, some("SENSE", 1))
+        await background.reach(2)
+        await background.stop()
+    await broker_api(writer, "STREAM.DELETE.SENSE", {})
 
 
 async def test_given_a_deleted_consumer_when_reading_then_it_goes_on(
@@ -172,21 +193,23 @@ async def test_given_a_slow_reader_then_its_memory_is_bounded(
 
 
 async def test_given_large_messages_and_a_slow_reader_then_its_bytes_are_bounded(
-    shared_nats: NatsServer, connect: Connect
+    shared_nats: NatsServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also few large messages are bounded, by bytes."""
+    """Large messages are bounded by bytes: 20 MB pass through, a fraction of it is buffered."""
+    monkeypatch.setattr(reader, "PULL_BYTES", 500_000)
+    monkeypatch.setattr(reader, "BATCH_MESSAGES", 20)
     log = await connect(shared_nats.url)
     await create_stream(log, "BYTES")
-    for last in range(0, 100, 10):
-        await log.append("BYTES", last, some("BYTES", 10, size=500_000))
+    for last in range(0, 1000, 100):
+        await log.append("BYTES", last, some("BYTES", 100, size=20_000))
     tail = Tail(log._reading, "BYTES", await log.epoch("BYTES"), 0, expiring=False)
     seen = most_bytes = 0
-    while seen < 100:
+    while seen < 1000:
         seen += len(await tail.next_batch())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         most_bytes = max(most_bytes, tail.held_bytes)
     await tail.close()
-    assert 0 < most_bytes <= 3 * PULL_BYTES
+    assert 0 < most_bytes < 500_000 + 2 * 2 * log.nc.max_payload
     assert tail.held_bytes == 0
 
 
@@ -284,8 +307,22 @@ async def test_given_a_hole_ahead_when_it_is_reached_then_what_is_before_it_is_r
             found.extend(batch)
 
     with pytest.raises(IntegrityError):
-        await read_and_break()
+        await asyncio.wait_for(read_and_break(), 10)
     assert sequences(found) == list(range(1, 7000))
+
+
+async def test_given_a_stream_made_anew_when_read_from_the_start_then_integrity_error(
+    shared_nats: NatsServer, connect: Connect
+) -> None:
+    """Positions of the first stream were seen, so nothing of the second may be taken for it."""
+    log = await connect(shared_nats.url)
+    await create_stream(log, "ANEW")
+    await log.state("ANEW")
+    await broker_api(log, "STREAM.DELETE.ANEW", {})
+    await create_stream(log, "ANEW")
+    await log.append("ANEW", 0, some("ANEW", 1))
+    with pytest.raises(IntegrityError, match="another stream"):
+        await take(log, "ANEW", 0, 1)
 
 
 async def test_given_a_deleted_stream_when_reading_then_integrity_error(

@@ -168,6 +168,8 @@ class BadLine:
         self.port = 0
         self.swallow_requests = False
         self.swallow_answers = False
+        self.greeting = b""
+        """Sent to whoever connects, instead of relaying, while it is not empty."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -196,6 +198,10 @@ class BadLine:
             writer.close()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.greeting:
+            writer.write(self.greeting)
+            writer.close()
+            return
         try:
             onward = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:

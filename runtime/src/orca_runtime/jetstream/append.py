@@ -209,20 +209,11 @@ class Append:
         return await self._send_group(self.groups[-1])
 
     async def _send_group(self, group: str) -> Answer:
-        """Send an atomic batch (ADR-50); only its last message is answered.
-
-        After a failure the first is sent as a request too: its answer tells what is wrong,
-        where the last would only say that the batch is incomplete.
-        """
-        if self.tries:
-            began = await self._request(0, _batch(group, 1))
-            if began.body:
-                return began
-        for number in range(1 if self.tries else 0, len(self.messages) - 1):
+        """Send an atomic batch (ADR-50); only its last message is answered, for the whole."""
+        for number in range(len(self.messages) - 1):
             message = self.messages[number]
-            await self.link.send(
-                message.subject, message.body, self._headers(number) | _batch(group, number + 1)
-            )
+            headers = self._headers(number) | _batch(group, number + 1)
+            await self.link.send(message.subject, message.body, headers)
         commit = _batch(group, len(self.messages)) | {"Nats-Batch-Commit": "1"}
         return await self._request(-1, commit)
 

@@ -9,6 +9,7 @@ without a queue and a task between.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,8 @@ from nats.protocol.parser import Parser
 CRLF = b"\r\n"
 MAX_LINE_BYTES = 64 * 1024
 """INFO is the longest line; the server's own bound for the others is 4,096."""
+
+RECONNECT_PAUSE_S = 0.5
 
 RawHandler = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply, header block and body; must not raise."""
@@ -49,11 +52,14 @@ class TolerantParser(Parser):
             return start
         line = bytes(self.buf[start:line_end])
         body = line_end + len(CRLF)
-        if line.startswith(b"HMSG "):
-            return await self._message(start, body, line.split(b" "), with_header=True)
-        if line.startswith(b"MSG "):
-            return await self._message(start, body, line.split(b" "), with_header=False)
-        await self._control(line)
+        try:
+            if line.startswith((b"HMSG ", b"MSG ")):
+                words = line.split(b" ")
+                return await self._message(start, body, words, with_header=words[0] == b"HMSG")
+            await self._control(line)
+        except (ValueError, IndexError) as error:
+            # nats-py would end its read loop and stay "connected"; this makes it reconnect.
+            raise ProtocolError(f"nats: {error}") from error
         return body
 
     async def _message(self, start: int, body: int, words: list[bytes], with_header: bool) -> int:
@@ -95,6 +101,15 @@ class TolerantClient(Client):
         self.raw_handlers: dict[int, RawHandler] = {}
         """By subscription id: who gets the messages as bytes, at once."""
         self._ps = TolerantParser(self)
+
+    async def _attempt_reconnect(self) -> None:
+        """Reconnect; what nats-py does not expect here would end its only task that tries."""
+        while True:
+            try:
+                return await super()._attempt_reconnect()
+            except Exception as error:  # noqa: BLE001
+                await self._error_cb(error)
+                await asyncio.sleep(RECONNECT_PAUSE_S)
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         try:
