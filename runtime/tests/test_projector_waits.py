@@ -24,6 +24,7 @@ class ListSink:
         self.cursor: Cursor = {}
         self.away = False
         self.tries = 0
+        self.closed = False
 
     async def open(self) -> Cursor:
         return dict(self.cursor)
@@ -34,6 +35,9 @@ class ListSink:
             raise ConnectionError("the sink is away")
         self.rows += [str(one.position) for one in batch]
         self.cursor |= through
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 class Bench:
@@ -97,3 +101,11 @@ async def test_after_a_stand_down_every_stream_goes_on(bench: Bench) -> None:
     bench.active = True
     await bench.log.publish(add(3))
     await bench.rows(4)
+
+
+async def test_a_projector_that_is_cancelled_lets_go_of_its_sink(bench: Bench) -> None:
+    """Whatever it was waiting for."""
+    await asyncio.sleep(0.01)
+    bench.task.cancel()
+    await asyncio.gather(bench.task, return_exceptions=True)
+    assert bench.sink.closed

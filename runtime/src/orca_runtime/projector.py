@@ -40,6 +40,10 @@ class Sink(Protocol):
         """Write a batch of one stream, then its cursor. Raises to be called again with the same."""
         ...
 
+    async def close(self) -> None:
+        """Let go of what is open."""
+        ...
+
 
 class _StoodDownError(Exception):
     """This replica no longer projects."""
@@ -54,7 +58,13 @@ class Projector:
     sink: Sink
 
     async def run(self, log: EventLog, active: Callable[[], bool]) -> None:
-        """Project for ever, while ``active()``; every stream on its own."""
+        """Project until cancelled, while ``active()``; every stream on its own."""
+        try:
+            await self._project_all(log, active)
+        finally:
+            await self.sink.close()
+
+    async def _project_all(self, log: EventLog, active: Callable[[], bool]) -> None:
         while True:
             while not active():  # noqa: ASYNC110 - a lease has no event to wait for
                 await asyncio.sleep(LINGER_S)

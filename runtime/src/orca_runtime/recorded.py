@@ -20,7 +20,7 @@ class Recorded:
     """An event of the log, read and checked.
 
     ``time_ms`` (Unix ms) is the broker's time for an input and the decision's time for an own
-    event. ``run`` is the correlation id.
+    event. ``run`` is the correlation id, ``cause`` the position of what the event answers.
     """
 
     position: Position
@@ -29,6 +29,7 @@ class Recorded:
     data: EventData
     run: str | None = None
     traceparent: str | None = None
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def recorded(stored: Stored) -> Recorded:
         data=envelope.data,
         run=envelope.correlationid,
         traceparent=envelope.traceparent,
+        cause=envelope.cause,
     )
 
 

@@ -84,6 +84,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
     tasks = [
         asyncio.create_task(lease.keep(), name="lease"),
         asyncio.create_task(shell.run(), name="shell"),
+        asyncio.create_task(log.wait_closed(), name="broker connection"),
         *(
             asyncio.create_task(p.run(log, lambda: shell.active))
             for p in service.projectors(settings)

@@ -79,7 +79,7 @@ def task_rows(event: Recorded) -> Iterable[Row]:
         _run_of(event),
         about.event,
         about.party,
-        str(getattr(event, "cause", None) or ""),
+        event.cause or "",
         event.data.model_dump_json(),
         stream,
         epoch,
