@@ -9,14 +9,12 @@ import pytest
 from orca_client.connection import Connection
 from stack_kit import RunningStack, running_stack
 
-STORE = str(512 * 2**20)
-
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A stack that the tests of one module share."""
     home: Path = tmp_path_factory.mktemp("stack")
-    with running_stack(home, ORCA_MAX_STORE_BYTES=STORE) as running:
+    with running_stack(home) as running:
         yield running
 
 

@@ -30,6 +30,8 @@ from orca_schemas.values import Period
 
 START_S = 90.0
 STOP_S = 60.0
+STORE = str(512 * 2**20)
+"""Room for the log in a test: each stack reserves it on disk's account, none fills it."""
 NODES = "node-1=A100:4;node-2=H100:2"
 
 
@@ -48,7 +50,7 @@ class RunningStack:
     home: Path
     nats_port: int
     clickhouse_port: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None = None
 
     @property
     def nats_url(self) -> str:
@@ -141,7 +143,10 @@ def running_stack(home: Path, nodes: str = NODES, **env: str) -> Iterator[Runnin
         "--nats-port", str(nats_port), "--clickhouse-port", str(clickhouse_port),
     ]  # fmt: skip
     with (home / "up.log").open("wb") as output:
-        process = subprocess.Popen(command, env=os.environ | env, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, env=os.environ | {"ORCA_MAX_STORE_BYTES": STORE} | env,
+            stdout=output, stderr=output,
+        )  # fmt: skip
     stack = RunningStack(home, nats_port, clickhouse_port, process)
     try:
         _wait_running(stack)
@@ -158,6 +163,7 @@ def running_stack(home: Path, nodes: str = NODES, **env: str) -> Iterator[Runnin
 def _wait_running(stack: RunningStack) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
+        assert stack.process is not None
         if stack.process.poll() is not None:
             raise AssertionError((stack.home / "up.log").read_text())
         with contextlib.suppress(OSError, ValueError):

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from orca_embedded.place import in_use, prepare
 from orca_embedded.problems import EX_UNAVAILABLE, StackProblem
 from orca_embedded.screen import Progress, show_ready, show_status
 from orca_embedded.settings import StackSettings
@@ -67,7 +68,8 @@ def _settings(arguments: argparse.Namespace) -> StackSettings:
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         name = "--" + str(detail["loc"][0]).replace("_", "-")
-        raise StackProblem(f"{name}: {detail['input']!r}: {detail['msg']}") from None
+        message = detail["msg"].removeprefix("Value error, ")
+        raise StackProblem(f"{name}: {detail['input']!r}: {message}") from None
 
 
 def _up(settings: StackSettings, arguments: argparse.Namespace) -> int:
@@ -97,10 +99,7 @@ async def _foreground(settings: StackSettings) -> int:
 def _detach(settings: StackSettings, arguments: argparse.Namespace) -> int:
     """Start ourselves again in a session of our own, and wait until that is ready."""
     home = settings.home()
-    try:
-        (home / "logs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StackProblem(f"data directory {home}: {error.strerror}; choose another") from None
+    prepare(settings).close()  # what is wrong with the place is said here, and nothing overwritten
     command = [sys.executable, "-m", "orca_embedded", *(a for a in sys.argv[1:] if a != "--detach")]
     log = home / "logs" / "supervisor.log"
     with log.open("wb") as output:
@@ -117,15 +116,17 @@ def _detach(settings: StackSettings, arguments: argparse.Namespace) -> int:
             last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it ended"]
             raise StackProblem(last[0].removeprefix("orca: "), process.returncode or EX_UNAVAILABLE)
         time.sleep(0.1)
+    process.terminate()
     raise StackProblem(f"not ready in {DETACH_S:.0f} s; see {log}", EX_UNAVAILABLE)
 
 
 def read_state(home: Path) -> dict[str, Any] | None:
     """What a running stack wrote of itself; None if none runs on this data directory."""
+    if not in_use(home):
+        return None
     try:
         state: dict[str, Any] = json.loads((home / STATE_FILE).read_text())
-        os.kill(state["pid"], 0)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError):  # between the lock and the first line, or after the last
         return None
     return state
 
@@ -138,7 +139,7 @@ def _down(settings: StackSettings, _: argparse.Namespace) -> int:
     os.kill(state["pid"], signal.SIGTERM)
     deadline = time.monotonic() + DOWN_S
     while time.monotonic() < deadline:
-        if read_state(settings.home()) is None:
+        if not in_use(settings.home()):
             print("orca: stopped; state is kept")
             return 0
         time.sleep(0.1)

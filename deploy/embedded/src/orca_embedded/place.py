@@ -5,11 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 from typing import IO
 
 from orca_embedded.problems import EX_UNAVAILABLE, StackProblem
 from orca_embedded.settings import StackSettings
+
+LOCK_FILE = "lock"
+LOCK_TRIES = 3
+LOCK_RETRY_S = 0.02
 
 
 def prepare(settings: StackSettings) -> IO[str]:
@@ -18,20 +23,39 @@ def prepare(settings: StackSettings) -> IO[str]:
     try:
         for part in ("nats", "clickhouse", "logs", "services"):
             (home / part).mkdir(parents=True, exist_ok=True)
-        lock = (home / "lock").open("a+")
+        lock = (home / LOCK_FILE).open("a+")
     except OSError as error:
         raise StackProblem(
             f"data directory {home}: {error.strerror}; choose another with --data-dir"
         ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _take(lock):
+        lock.close()
         raise StackProblem(
             f"data directory {home} is in use by another orca up; stop it with orca down, "
             "or choose another with --data-dir",
             EX_UNAVAILABLE,
-        ) from None
+        )
     return lock
+
+
+def in_use(home: Path) -> bool:
+    """Whether a stack runs on this data directory: a process id alone could be another's by now."""
+    try:
+        with (home / LOCK_FILE).open("r+") as lock:
+            return not _take(lock)
+    except OSError:
+        return False
+
+
+def _take(lock: IO[str]) -> bool:
+    for _ in range(LOCK_TRIES):  # who only looks whether it is in use holds it for a moment
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(LOCK_RETRY_S)
+        else:
+            return True
+    return False
 
 
 def check_ports(settings: StackSettings) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from orca_schemas.gpu_types import MAX_GPUS_PER_NODE, MEMORY_MIB_BY_TYPE
+from orca_schemas.patterns import LABEL as LABEL_PATTERN
+from orca_schemas.patterns import LABEL_REMEDY
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 GIB = 2**30
@@ -17,6 +21,20 @@ class ExecutorName(StrEnum):
 
     PROCESS = "process"
     DOCKER = "docker"
+
+
+def check_node(text: str) -> str:
+    """Check ``node-1`` or ``node-1=A100:4,H100:2``; returns the name. Raises ValueError."""
+    name, _, gpus = text.strip().partition("=")
+    if re.fullmatch(LABEL_PATTERN, name.strip()) is None:
+        raise ValueError(f"{name!r} is no node name: {LABEL_REMEDY}")
+    for part in gpus.split(",") if gpus.strip() else ():
+        type_, _, count = part.strip().partition(":")
+        if type_ not in MEMORY_MIB_BY_TYPE:
+            raise ValueError(f"no GPU type {type_!r}; use {', '.join(MEMORY_MIB_BY_TYPE)}")
+        if not (count.isdecimal() and 1 <= int(count) <= MAX_GPUS_PER_NODE):
+            raise ValueError(f"{part.strip()!r}: write TYPE:COUNT, 1 to {MAX_GPUS_PER_NODE}")
+    return name.strip()
 
 
 class StackSettings(BaseSettings):
@@ -50,6 +68,14 @@ class StackSettings(BaseSettings):
     standby: bool = Field(False, description="Run a hot standby of every decider")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP endpoint for traces; none: off")
+
+    @field_validator("nodes")
+    @classmethod
+    def _nodes_can_be(cls, nodes: str) -> str:
+        names = [check_node(part) for part in nodes.split(";") if part.strip()]
+        if len(set(names)) != len(names):
+            raise ValueError("name each node once")
+        return nodes
 
     def home(self) -> Path:
         """The data directory, absolute."""

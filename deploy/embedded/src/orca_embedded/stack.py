@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from orca_embedded.child import Child
 from orca_embedded.place import check_ports, prepare, tail
+from orca_embedded.problems import EX_CONFIG, EX_UNAVAILABLE, StackProblem
 from orca_embedded.programs import programs
 from orca_embedded.readiness import (
     broker_answers,
@@ -38,6 +40,7 @@ class Stack:
         """Start, stay until ``stop``, end everything. Raises StackProblem."""
         with prepare(self.settings):
             check_ports(self.settings)
+            self._write_state()
             try:
                 await self._start(stop)
                 if not stop.is_set():
@@ -61,16 +64,37 @@ class Stack:
             if ready is not None:
                 await self._unless(stop, ready())
 
-    async def _unless(self, stop: asyncio.Event, waiting: Any) -> None:
-        """Wait for readiness, but not once a stop was asked for."""
-        task, stopper = asyncio.ensure_future(waiting), asyncio.create_task(stop.wait())
-        await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
-        stopper.cancel()
-        if task.done():
-            task.result()
-        else:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async def _unless(self, stop: asyncio.Event, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for readiness, but not once a stop was asked for or a process has no chance."""
+        tasks = [asyncio.create_task(one) for one in (waiting, stop.wait(), self._fail())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fail(self) -> None:
+        """Wait for a process that will not come up by itself. Raises StackProblem with its words.
+
+        Only a start is ended by it: what ran once is started again for as long as the stack runs.
+        """
+        waits = {asyncio.create_task(child.hopeless.wait()): child for child in self.children}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        child = waits[done.pop()]
+        code = child.last_exit if child.last_exit in (EX_CONFIG, EX_UNAVAILABLE) else None
+        raise StackProblem(
+            f"{child.program.name} ended with {child.last_exit}: {tail(child.log, 1)} "
+            f"(see {child.log})",
+            EX_UNAVAILABLE if code is None else code,
+        )
 
     async def _store_ready(self) -> None:
         settings = self.settings
@@ -115,8 +139,9 @@ class Stack:
     def _write_state(self) -> None:
         path = self.settings.home() / STATE_FILE
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(self.state()))
-        part.replace(path)
+        with contextlib.suppress(OSError):  # a full disk must not keep a process from its restart
+            part.write_text(json.dumps(self.state()))
+            part.replace(path)
 
     def state(self) -> dict[str, Any]:
         """What ``orca status`` reads."""
