@@ -211,6 +211,22 @@ async def test_port_and_tokens_are_the_same_after_a_restart(tmp_path: Path) -> N
     await second.close()
 
 
+async def test_a_kept_port_that_is_taken(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Given a kept port that something else has, then tasks that know it forbid another one."""
+    probe = UsageProbe(endpoint.ledger, endpoint.thread, endpoint.identity, SystemClock())
+    kept = tmp_path / "kept"
+    kept.write_text(f"{endpoint.server.port}\n")
+    known = ProbeServer(probe.application(), 0, kept)
+    with pytest.raises(UsagePortTakenError):
+        await known.start(may_move=False)
+    await known.close()
+    free = ProbeServer(probe.application(), 0, kept)
+    await free.start()
+    assert free.port != endpoint.server.port
+    assert kept.read_text() == f"{free.port}\n"
+    await free.close()
+
+
 async def test_a_taken_port_is_named(endpoint: Endpoint, tmp_path: Path) -> None:
     """Given a port that something else has, then starting says which and what to do."""
     probe = UsageProbe(endpoint.ledger, endpoint.thread, endpoint.identity, SystemClock())

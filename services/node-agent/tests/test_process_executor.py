@@ -361,3 +361,12 @@ def test_a_process_is_known_by_its_start() -> None:
     assert me.pid == os.getpid()
     assert me.alive()
     assert not replace(me, start_time="1").alive()
+
+
+async def test_commands_that_end_at_once_are_all_witnessed(executor: ProcessExecutor) -> None:
+    """Given many commands that end before anybody looks, then each has its code and its times."""
+    specs = [replace(sh(f"exit {n % 3}"), key=f"{RUN}-{n}", attempt=n) for n in range(1, 31)]
+    await asyncio.gather(*(executor.start(spec) for spec in specs))
+    for spec in specs:
+        end = await seen(executor, exited, spec.key)
+        assert (end.exit_code, end.lost) == (spec.attempt % 3, False)

@@ -27,6 +27,7 @@ from orca_node_agent.ports import Bus
 from orca_node_agent.probe import UsageProbe
 from orca_node_agent.probe_server import ProbeServer
 from orca_node_agent.publisher import Publisher
+from orca_node_agent.records import Phase
 from orca_node_agent.spool import Spool, SpoolError, SpoolLimits
 from orca_node_agent.spool_thread import SpoolThread
 from orca_node_agent.steward import GpuState, Steward
@@ -100,14 +101,21 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until stopped. Raises what no loop can live without (a taken port, a bug)."""
-        await self.server.start()
+        living = (r.progress.phase is not Phase.ENDED for r in self.spool.records.values())
+        await self.server.start(may_move=not any(living))
         try:
             await self._take_inventory()
             async with asyncio.TaskGroup() as group:
                 loops = [group.create_task(loop()) for loop in self._loops()]
+                rounds = [
+                    group.create_task(self._every(METER_INTERVAL_S, self._meter)),
+                    group.create_task(self._every(LOG_INTERVAL_S, self._tail.round)),
+                ]
                 await self._stopping.wait()
-                for loop in loops:
-                    loop.cancel()
+                # A round cut off between sending output and noting it would send it again.
+                await asyncio.wait(rounds, timeout=FLUSH_S)
+                for task in (*loops, *rounds):
+                    task.cancel()
             await self._leave()
         finally:
             await self._close()
@@ -119,8 +127,6 @@ class Agent:
             self._ask,
             self._hear_hints,
             self._reconcile,
-            lambda: _every(METER_INTERVAL_S, self._meter),
-            lambda: _every(LOG_INTERVAL_S, self._tail.round),
             self._watch_inventory,
         )
 
@@ -220,6 +226,13 @@ class Agent:
         except (ExecutorUnavailableError, SpoolError) as error:
             _log.warning("usage waits", error=str(error))
 
+    async def _every(
+        self, interval_s: float, round_: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        while not self._stopping.is_set():
+            await round_()
+            await _wait(self._stopping, interval_s)
+
     async def _leave(self) -> None:
         """Say what is left to say; end the tasks only where that was asked for."""
         if self._options.stop_tasks_on_exit:
@@ -257,12 +270,6 @@ def _server(
 
 def _port_file(data_dir: Path) -> Path:
     return data_dir / "usage_port"
-
-
-async def _every(interval_s: float, round_: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    while True:
-        await round_()
-        await asyncio.sleep(interval_s)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:

@@ -9,6 +9,7 @@ import structlog
 from orca_runtime.clock import SystemClock
 from orca_runtime.jetstream import JetStreamLog
 from orca_runtime.logs import configure
+from orca_schemas.errors import MalformedError
 
 from orca_node_agent.agent import Agent, Options
 from orca_node_agent.bus import NatsBus
@@ -17,8 +18,9 @@ from orca_node_agent.docker_spec import DockerOptions
 from orca_node_agent.executor import Executor
 from orca_node_agent.gpus import GpuBackend, GpuProbeError, NoGpus
 from orca_node_agent.host import host_capacity
-from orca_node_agent.identity import Identity
+from orca_node_agent.identity import DataDirTakenError, Identity
 from orca_node_agent.nvml import NvmlGpus
+from orca_node_agent.probe_server import UsagePortTakenError
 from orca_node_agent.process import ProcessExecutor
 from orca_node_agent.settings import ExecutorChoice, Settings
 from orca_node_agent.simulated import SimulatedGpus
@@ -32,7 +34,10 @@ _log = structlog.get_logger(__name__)
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT; what runs on the host runs on."""
     configure("node-agent", settings.log_level)
-    asyncio.run(_run(settings))
+    try:
+        asyncio.run(_run(settings))
+    except (DataDirTakenError, UsagePortTakenError, MalformedError) as error:
+        raise SystemExit(f"node agent: {error}") from None
 
 
 async def _run(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 from aiohttp import web
@@ -29,15 +30,22 @@ class ProbeServer:
         """Where tasks send their usage."""
         return f"http://{HOST}:{self.port}{USAGE_PATH}"
 
-    async def start(self) -> None:
-        """Listen. Raises UsagePortTakenError."""
+    async def start(self, *, may_move: bool = True) -> None:
+        """Listen. ``may_move``: no task knows the port, so another may be chosen.
+
+        Raises UsagePortTakenError.
+        """
         await self._runner.setup()
         wanted = self._setting or self._kept()
-        if wanted:
-            await self._listen(wanted)
-        else:
-            await self._listen_anywhere()
-            self._port_file.write_text(f"{self.port}\n")
+        try:
+            if wanted:
+                return await self._listen(wanted)
+        except UsagePortTakenError:
+            if self._setting or not may_move:
+                raise
+        await self._listen_anywhere()
+        self._port_file.write_text(f"{self.port}\n")
+        return None
 
     async def close(self) -> None:
         """Stop listening."""
@@ -47,7 +55,8 @@ class ProbeServer:
         return int(self._port_file.read_text()) if self._port_file.exists() else 0
 
     async def _listen_anywhere(self) -> None:
-        for port in PORTS:
+        # In no order: agents of one host must not wait for each other's ports.
+        for port in random.sample(PORTS, len(PORTS)):
             try:
                 return await self._listen(port)
             except UsagePortTakenError:

@@ -121,8 +121,7 @@ class ProcessExecutor:
 
     def _check_command(self, spec: AttemptSpec) -> None:
         program = spec.command[0]
-        # The name appears in /proc/<pid>/stat, which the shim reads by the line.
-        found = shutil.which(program, path=self._path) if program.isprintable() else None
+        found = shutil.which(program, path=self._path)
         if found is None or not Path(found).is_absolute():
             raise ImageError(
                 f"command {program!r}: no such program in PATH={self._path}; "

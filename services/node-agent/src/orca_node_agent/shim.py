@@ -17,13 +17,9 @@ dir=$1; shift
 set -C
 { echo shim > "$dir/claim"; } 2>/dev/null || exit 0
 set +C
-@setsid@ "$@" &
+read -r shim < "/proc/$$/stat"
+@setsid@ /bin/sh -c '@command@' "$dir" "$shim" "$@" &
 child=$!
-read -r boot < /proc/sys/kernel/random/boot_id
-read -r shim_stat < "/proc/$$/stat"
-read -r child_stat < "/proc/$child/stat"
-printf '%s\\n' "$boot" "$shim_stat" "$child_stat" > "$dir/pid.new"
-@mv@ "$dir/pid.new" "$dir/pid"
 wait "$child"
 code=$?
 kill -s KILL -- "-$child" 2>/dev/null
@@ -31,11 +27,23 @@ echo "$code" > "$dir/exit.new"
 @mv@ "$dir/exit.new" "$dir/exit"
 """
 
+# Written by the command's own process before it becomes the command: one that ends at once could
+# be gone before anybody else looked.
+_COMMAND = """
+dir=$0; shim=$1; shift
+read -r boot < /proc/sys/kernel/random/boot_id
+read -r own < "/proc/$$/stat"
+printf "%s\\n" "$boot" "$shim" "$own" > "$dir/pid.new" || exit 126
+@mv@ "$dir/pid.new" "$dir/pid" || exit 126
+exec "$@"
+"""
+
 
 def shim_command(attempt_dir: str, command: tuple[str, ...]) -> list[str]:
     """The argument vector of the shim. The script names its helpers by their whole paths,
     because its PATH is the task's."""
-    script = _SCRIPT.replace("@setsid@", _tool("setsid")).replace("@mv@", _tool("mv"))
+    script = _SCRIPT.replace("@command@", _COMMAND)
+    script = script.replace("@setsid@", _tool("setsid")).replace("@mv@", _tool("mv"))
     return ["/bin/sh", "-c", script, "orca-shim", attempt_dir, *command]
 
 
