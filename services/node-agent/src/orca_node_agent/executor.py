@@ -80,7 +80,7 @@ class Executor(Protocol):
     name: str
 
     async def start(self, spec: AttemptSpec) -> None:
-        """Create and start, or find already started. Raises ImageError, ExecutorUnavailableError."""
+        """Create and start, or find started. Raises ImageError, ExecutorUnavailableError."""
         ...
 
     async def observe(self) -> Mapping[str, AttemptObserved]:
