@@ -175,9 +175,9 @@ class Say:
     reserved = staticmethod(reserved)
 
     @staticmethod
-    def rubbish() -> Unreadable:
+    def rubbish(stream: Stream = Stream.METERING) -> Unreadable:
         """A message that is no event."""
-        position = Position(Stream.ADMIN, EPOCH, 7)
+        position = Position(stream, EPOCH, 7)
         error = MalformedError("body", "{", "send JSON")
         return Unreadable(position, "orca." + "x" * 2000, 0, error, sha256(b"{").hexdigest())
 

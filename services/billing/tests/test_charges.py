@@ -7,6 +7,7 @@ from typing import Any
 from orca_billing.react import react, react_unreadable
 from orca_billing.timers import REMEMBERED_MS
 from orca_runtime.testing import EPOCH, START_MS
+from orca_schemas.subjects import Stream
 
 
 def test_the_total_is_that_of_the_run_so_far(world: Any) -> None:
@@ -74,7 +75,16 @@ def test_rubbish_is_put_aside_with_its_error(world: Any, say: Any) -> None:
     """A message that is no event is dead-lettered by an event that says where it stands."""
     then = type(world)(world.scenario.when(react_unreadable(say.rubbish())))
     assert then.said == "InputDeadLettered"
-    assert then.last.fault.position == f"ADMIN@{EPOCH}#7"
+    assert then.last.fault.position == f"METERING@{EPOCH}#7"
+    assert then.digest() == world.digest()
+
+
+def test_an_operators_slip_is_left_to_admission(world: Any, say: Any) -> None:
+    """Given a setting that is no event, billing notes it and changes nothing: no dead letter."""
+    rubbish = say.rubbish(Stream.ADMIN)
+    then = type(world)(world.scenario.when(react_unreadable(rubbish)))
+    assert then.said == "Noted"
+    assert (then.last.fact.kind, then.last.about) == ("nothing", str(rubbish.error))
     assert then.digest() == world.digest()
 
 

@@ -45,4 +45,11 @@ class DeadLetter:
     fault: Fault
 
 
-Command = SetPrice | Charge | Forget | DeadLetter
+@dataclass(frozen=True, slots=True)
+class LeaveToAdmission:
+    """An operator's message is no event: admission refuses it by name; here it changes nothing."""
+
+    error: str
+
+
+Command = SetPrice | Charge | Forget | DeadLetter | LeaveToAdmission

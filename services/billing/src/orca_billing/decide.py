@@ -19,7 +19,7 @@ from orca_schemas.identifiers import CLUSTER, name_id
 from orca_schemas.model import EventData
 from orca_schemas.subjects import Kind
 
-from orca_billing.commands import Charge, Command, DeadLetter, Forget, SetPrice
+from orca_billing.commands import Charge, Command, DeadLetter, Forget, LeaveToAdmission, SetPrice
 from orca_billing.prices import MAX_SKUS, MAX_VERSIONS
 from orca_billing.rating import lines
 from orca_billing.skus import sku_problem
@@ -40,6 +40,8 @@ def decide(state: State, command: Command, now_ms: int) -> list[Decided]:
             return [_forget(state, run_id)]
         case DeadLetter(fault=fault):
             return [_about_service(InputDeadLettered(fault=fault))]
+        case LeaveToAdmission(error=error):
+            return [_about_service(_noted(error, NothingNoted()))]
 
 
 def _charge(state: State, command: Charge) -> Decided:

@@ -7,9 +7,10 @@ from uuid import UUID
 from orca_runtime.recorded import Due, Recorded, Unreadable
 from orca_schemas.events.admin import PriceSet
 from orca_schemas.events.metering import UsageSettled
+from orca_schemas.subjects import Stream
 from orca_schemas.values import MAX_REASON_CHARS, Fault
 
-from orca_billing.commands import Charge, Command, DeadLetter, Forget, SetPrice
+from orca_billing.commands import Charge, Command, DeadLetter, Forget, LeaveToAdmission, SetPrice
 
 
 def react(event: Recorded) -> Command | None:
@@ -25,7 +26,12 @@ def react(event: Recorded) -> Command | None:
 
 
 def react_unreadable(message: Unreadable) -> Command:
-    """A message that is no event is put aside with what is wrong with it."""
+    """A message that is no event is put aside with what is wrong with it.
+
+    What people say is answered once, by admission: a slip of the pen is no dead letter.
+    """
+    if message.position.stream == Stream.ADMIN:
+        return LeaveToAdmission(str(message.error)[:MAX_REASON_CHARS])
     return DeadLetter(
         Fault(
             position=str(message.position),
