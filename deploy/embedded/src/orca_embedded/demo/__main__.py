@@ -24,6 +24,7 @@ from orca_embedded.demo.stack import DemoStack
 from orca_embedded.demo.story import NODES
 
 FAILED, INTERRUPTED = 1, 130
+BY_TASK_SQL = "SELECT namespace, name, amount_usd FROM cost_by_task"
 
 
 class Progress:
@@ -36,7 +37,9 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Tell a step that was taken."""
-        self._console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}")
+        self._console.print(
+            f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", soft_wrap=True
+        )
 
     def spin(self, text: str) -> None:
         """Show that something goes on."""
@@ -120,7 +123,7 @@ def _say_how_to_use(stack: DemoStack) -> None:
         f"\nThe stack runs on. Use it:\n"
         f"  export ORCA_NATS_URL={stack.nats_url} ORCA_CLICKHOUSE_URL={stack.clickhouse_url}\n"
         f"  orca get tasks\n"
-        f"  orca sql 'SELECT * FROM cost_by_task'\n"
+        f"  orca sql '{BY_TASK_SQL}'\n"
         f"Stop it:\n"
         f"  orca down --data-dir {stack.home}",
         file=sys.stderr,

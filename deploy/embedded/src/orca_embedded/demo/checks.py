@@ -27,7 +27,7 @@ def checks(play: Play, bill: Bill) -> list[Check]:
         *(_ended(task) for task in play.tasks if task.part is not FIRST),
         *(_waited(task) for task in play.tasks if task.part.waits is not None),
         Check(
-            "the bill by arithmetic equals ClickHouse's to the last digit",
+            "the bill equals ClickHouse's to the last digit",
             bill.equal,
             f"{sum(line.equal for line in bill.lines)} of {len(bill.lines)} lines equal",
         ),
@@ -43,10 +43,8 @@ def _refused(play: Play) -> Check:
     codes = [reason.code for reason in task.view.reasons]
     idle = play.idle_gpus == play.all_gpus > 0
     ok = task.view.state == FIRST.outcome and codes == [ReasonCode.QUOTA_TOKENS] and idle
-    seen = (
-        f"{task.view.state} for {', '.join(codes)}, {play.idle_gpus} of {play.all_gpus} GPUs idle"
-    )
-    return Check(f"{_name(task)} is refused for tokens although GPUs are idle", ok, seen)
+    seen = f"{', '.join(codes)}; {play.idle_gpus} of {play.all_gpus} GPUs idle"
+    return Check(f"{_name(task)} is refused for tokens, GPUs idle", ok, seen)
 
 
 def _ended(task: Played) -> Check:
@@ -63,9 +61,9 @@ def _waited(task: Played) -> Check:
     names = [one.event for one in task.events]
     data = task.first(event) or {}
     codes = [reason["code"] for reason in data.get("blockers") or data.get("reasons") or []]
-    ran = event in names and "TaskStarted" in names and names.index(event) >= 0
+    ran = event in names and "TaskStarted" in names
     started_ms = next((e.time_ms for e in task.events if e.event == "TaskStarted"), 0)
     waited_ms = next((e.time_ms for e in task.events if e.event == event), started_ms)
     ok = ran and code in codes and waited_ms < started_ms
-    seen = f"{event} for {', '.join(codes) or 'nothing'}, started {started_ms - waited_ms} ms later"
-    return Check(f"{_name(task)} waits for {code} and runs later", ok, seen)
+    seen = f"{event}, began {started_ms - waited_ms} ms later"
+    return Check(f"{_name(task)} waits: {code}, runs later", ok, seen)

@@ -17,7 +17,7 @@ from orca_embedded.demo.checks import Check
 from orca_embedded.demo.play import Play, Played
 from orca_embedded.demo.story import PRICES, QUOTAS
 
-WIDTH = 110
+WIDTH = 106
 CODE_STYLES = {"succeeded": "green", "quota_exhausted": "yellow", "refused": "red"}
 DEFAULTS = (
     "Development defaults in use: broker open on 127.0.0.1, single user, no authentication · "
@@ -25,7 +25,13 @@ DEFAULTS = (
     "simulated GPUs: 2 x A100, 2 x H100, none is real · the programs replay token counts of a "
     "public trace (Azure LLM inference 2023, CC BY 4.0) and run no model"
 )
-UNITS = {"gpu": "GPU-hour", "cpu": "core-hour", "tokens": "million tokens"}
+WRAPPED = ("how, and why", "seen", "promise")
+SOURCES = (
+    "used: tokens as the programs counted them in their own output; the nodes' times from "
+    "TaskStarted to TaskFinished x the share asked for. By hand: ms / 3,600,000 x price an hour, "
+    "tokens / 1,000,000 x price; nothing is rounded."
+)
+UNITS = {"gpu": "GPU-hour", "cpu": "core-hour", "tokens": "M tokens"}
 
 
 def render(play: Play, bill: Bill, found: list[Check], took: dict[str, float]) -> Group:
@@ -36,10 +42,10 @@ def render(play: Play, bill: Bill, found: list[Check], took: dict[str, float]) -
         _tasks(play),
         Text(),
         _bill(bill),
+        Text(SOURCES, "dim"),
+        Text.assemble(("asked of ClickHouse: ", "dim"), (COST_SQL, "cyan")),
         Text(),
         _checks(found),
-        Text(),
-        Text.assemble(("ClickHouse was asked: ", "bold"), (COST_SQL, "cyan")),
         Panel(Text(DEFAULTS, "dim"), border_style="yellow", padding=(0, 1)),
         _verdict(ok, took),
     )
@@ -51,14 +57,14 @@ def _new_table(title: str, *columns: tuple[str, str]) -> Table:
         header_style="dim", padding=(0, 2, 0, 0),
     )  # fmt: skip
     for name, justify in columns:
-        made.add_column(name, justify=justify)  # type: ignore[arg-type]
+        made.add_column(name, justify=justify, no_wrap=name not in WRAPPED)  # type: ignore[arg-type]
     return made
 
 
 def _tasks(play: Play) -> Table:
     made = _new_table(
-        "What happened", ("team", "left"), ("task", "left"), ("asked for", "left"),
-        ("ended", "left"), ("tokens", "right"), ("how, and why", "left"),
+        "What happened", ("team", "left"), ("task", "left"), ("asked: GPUs, tokens", "left"),
+        ("ended", "left"), ("used", "right"), ("how, and why", "left"),
     )  # fmt: skip
     for task in play.tasks:
         state = task.view.state
@@ -77,16 +83,11 @@ def how(task: Played, play: Play) -> str:
     """What happened to a task, in words, with the reason that Orca gave."""
     if task.view.state == "refused":
         reason = task.view.reasons[0]
-        return (
-            f"{reason.code}: asks {reason.asked:,}, limit {reason.limit:,}; "
-            f"{play.idle_gpus} of {play.all_gpus} GPUs were idle"
-        )
-    parts = [_waiting(task)] if task.part.waits else []
-    if (stop := task.first("TaskStopRequested")) is not None:
-        parts.append(f"stopped on {task.view.node}: {stop['message'].partition(' (')[0]}")
-    else:
-        parts.append(f"ran on {task.view.node}")
-    return "; ".join(parts)
+        return f"limit {reason.limit:,}; {play.idle_gpus} of {play.all_gpus} GPUs idle"
+    waited = f"{_waiting(task)}, " if task.part.waits else ""
+    stop = task.first("TaskStopRequested")
+    why = f"; {stop['message'].partition(' (')[0]}" if stop else ""
+    return f"{waited}{task.view.node}{why}"
 
 
 def _waiting(task: Played) -> str:
@@ -99,37 +100,50 @@ def _waiting(task: Played) -> str:
 
 
 def _bill(bill: Bill) -> Table:
+    digits = max(decimals(one) for one in (bill.total_pico_usd, *_amounts(bill)))
     made = _new_table(
-        "The bill: used x price, by plain arithmetic, beside what ClickHouse has",
-        ("team", "left"), ("what", "left"), ("used", "right"), ("price", "right"), ("per", "left"),
+        "The bill: used x price by plain arithmetic, and what ClickHouse has",
+        ("team", "left"), ("what", "left"), ("used", "right"), ("price", "right"),
         ("used x price", "right"), ("ClickHouse", "right"), ("", "left"),
     )  # fmt: skip
     for team in QUOTAS:
         for line in (line for line in bill.lines if line.team == team):
-            made.add_row(*_cells(line))
-        computed, found = bill.team(team)
-        made.add_row(
-            Text(team, "bold"), Text("total", "bold"), "", "", "", Text(usd(computed), "bold"),
-            Text(usd(found), "bold"), _mark(computed == found), end_section=True,
-        )  # fmt: skip
-    total, found = bill.total_pico_usd, bill.found_total_pico_usd
-    made.add_row(
-        Text("all", "bold"), Text("total", "bold"), "", "", "", Text(usd(total), "bold"),
-        Text(usd(found), "bold"), _mark(total == found),
-    )  # fmt: skip
+            made.add_row(*_cells(line, digits))
+        made.add_row(*_total(team, bill.team(team), digits), end_section=True)
+    totals = bill.total_pico_usd, bill.found_total_pico_usd
+    made.add_row(*_total("all", totals, digits))
     return made
 
 
-def _cells(line: Line) -> tuple[Any, ...]:
+def _total(whose: str, totals: tuple[int, int], digits: int) -> list[Text]:
+    computed, found = totals
+    words = (whose, "total", "", "", money(computed, digits), money(found, digits))
+    return [*(Text(word, "bold") for word in words), _mark(computed == found)]
+
+
+def _amounts(bill: Bill) -> list[int]:
+    return [amount for line in bill.lines for amount in (line.pico_usd, line.found_pico_usd)]
+
+
+def decimals(pico_usd: int) -> int:
+    """How many decimals of a dollar an amount needs, at least two."""
+    return len(usd(pico_usd).partition(".")[2])
+
+
+def money(pico_usd: int, digits: int) -> str:
+    """Dollars with ``digits`` decimals: zeros are added, nothing is cut."""
+    return usd(pico_usd) + "0" * (digits - decimals(pico_usd))
+
+
+def _cells(line: Line, digits: int) -> tuple[Any, ...]:
     kind = line.sku.partition(":")[0]
     return (
         line.team,
         line.sku.removeprefix("tokens:"),
         used_words(line),
-        micro_usd(line.price_micro_usd),
-        UNITS[kind],
-        usd(line.pico_usd),
-        usd(line.found_pico_usd),
+        f"{micro_usd(line.price_micro_usd)} / {UNITS[kind]}",
+        money(line.pico_usd, digits),
+        money(line.found_pico_usd, digits),
         _mark(line.equal),
     )
 
