@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orca_embedded.problems import StackProblem
-from orca_embedded.settings import StackSettings
+from orca_embedded.settings import ExecutorName, StackSettings
 
 DECIDERS = ("admission", "placement", "metering", "billing")
 _KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "DOCKER_HOST", "LD_LIBRARY_PATH")
@@ -98,12 +98,24 @@ def _decider(settings: StackSettings, service: str, name: str, index: int) -> Pr
     return Program(name, 1, (sys.executable, "-m", f"orca_{service}"), env)
 
 
+SIMULATED_CPU_MILLI = 64_000
+SIMULATED_MEMORY_MIB = 512 * 1024
+"""What a node with simulated GPUs pretends to have besides: a usual host for eight GPUs, so that
+manifests written for real hosts run on a laptop. Only the process executor, which enforces no
+limits, can keep up the pretence."""
+
+
 def _node(settings: StackSettings, node: str, gpus: str, index: int) -> Program:
     env = _service_env(settings, node, index + 10) | {
         "ORCA_NODE": node,
         "ORCA_EXECUTOR": settings.executor.value,
         "ORCA_SIMULATED_GPUS": gpus,
     }
+    if gpus and settings.executor is ExecutorName.PROCESS:
+        env |= {
+            "ORCA_CPU_MILLI": str(SIMULATED_CPU_MILLI),
+            "ORCA_MEMORY_MIB": str(SIMULATED_MEMORY_MIB),
+        }
     command = (sys.executable, "-m", "orca_node_agent")
     return Program(f"node-agent/{node}" if node else "node-agent", 2, command, env)
 
