@@ -45,7 +45,9 @@ def show_ready(settings: StackSettings) -> None:
     table.add_row("clickhouse", settings.clickhouse_url(), "embedded engine, user default")
     table.add_row("executor", settings.executor.value, _executor_note(settings.executor))
     for node, gpus in settings.node_gpus().items():
-        table.add_row(node, gpus or "the GPUs of this host", "simulated GPUs and host" if gpus else "")
+        table.add_row(
+            node, gpus or "the GPUs of this host", "simulated GPUs and host" if gpus else ""
+        )
     table.add_row("data", str(settings.home()), "kept over restarts")
     console.print(table)
 
