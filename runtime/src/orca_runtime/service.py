@@ -17,6 +17,7 @@ from orca_schemas.asks import Status
 from orca_runtime.asks import Ask, AskServer, Verb, Verbs
 from orca_runtime.clock import SystemClock
 from orca_runtime.decider import Decider
+from orca_runtime.histories import fingerprint
 from orca_runtime.jetstream import JetStreamLog
 from orca_runtime.lease import KvLease
 from orca_runtime.logs import configure
@@ -50,6 +51,23 @@ class Service:
     projectors: Callable[[Any], Sequence[Projector]] = _no_projectors
     observers: Sequence[Observer] = field(default=())
 
+    @property
+    def package(self) -> str:
+        """The Python package of the service (a distribution x-y is the module x_y)."""
+        return f"orca_{self.name.replace('-', '_')}"
+
+
+def snapshots_of(
+    service: Service, log: JetStreamLog, settings: ServiceSettings
+) -> FileSnapshots[Any]:
+    """Where the service keeps its snapshots."""
+    return FileSnapshots(
+        service.decider,
+        log,
+        settings.data_dir / "snapshots",
+        fingerprint=lambda: fingerprint(service.decider, service.package),
+    )
+
 
 def run(service: Service, settings: ServiceSettings) -> None:
     """Run until SIGTERM or SIGINT. The exit code is 0 after a clean end."""
@@ -76,7 +94,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         lease=lease,
         metrics=metrics,
         tracer=tracer,
-        snapshots=FileSnapshots(service.decider, log, settings.data_dir / "snapshots"),
+        snapshots=snapshots_of(service, log, settings),
     )
     verbs = {**service.verbs, "status": Verb(None, _status(service, shell))}
     asks = AskServer(service.name, shell, verbs, settings, metrics.registry)

@@ -1,15 +1,19 @@
 """Snapshots of a fold: a start-up reads the newest valid one and only the tail of the log.
 
-A snapshot is never the truth. One that is damaged, of another schema or of another stream is set
-aside with a warning, and the fold starts from zero.
+A snapshot is never the truth. One that is damaged, of another schema, of another stream or of a
+release to which the same events meant something else is set aside with a warning, and the fold
+starts from the one before, or from zero.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +26,7 @@ from orca_runtime.log import EventLog
 
 S = TypeVar("S")
 
-FORMAT = 1
+FORMAT = 2
 EVERY_EVENTS = 20_000
 """Own events between snapshots: replaying this many takes well under a second."""
 KEPT = 2
@@ -54,8 +58,12 @@ class NoSnapshots(Generic[S]):
 
 
 @dataclass(frozen=True)
-class _Header:
-    """What a snapshot says of itself; the state's bytes follow on the next line."""
+class Header:
+    """What a snapshot says of itself; the state's bytes follow on the next line.
+
+    ``schema`` is the digest of the state's shape, ``fold`` the fingerprint of the code that folded
+    it (see histories), ``digest`` that of the state's bytes.
+    """
 
     format: int
     service: str
@@ -65,11 +73,23 @@ class _Header:
     cursor: dict[str, tuple[int, int]]
     time_ms: int
     schema: str
+    fold: str
     digest: str
 
 
+UNREADABLE = (ValueError, TypeError, KeyError, OSError)
+"""What reading a snapshot raises that is damaged or of another release."""
+
+
+def _no_histories() -> str:
+    return ""
+
+
 class FileSnapshots(Generic[S]):
-    """Snapshots as files ``<service>-<sequence>.snapshot``, written off the hot path."""
+    """Snapshots as files ``<service>-<sequence>.snapshot``, written off the hot path.
+
+    ``fingerprint`` is computed once, when the first snapshot is read or written.
+    """
 
     def __init__(
         self,
@@ -77,11 +97,12 @@ class FileSnapshots(Generic[S]):
         log: EventLog,
         folder: Path,
         every_events: int = EVERY_EVENTS,
+        fingerprint: Callable[[], str] = _no_histories,
     ) -> None:
         self._decider, self._log, self._folder = decider, log, folder
+        self._fingerprint = fingerprint
         self._every, self._last = every_events, 0
         self._writing: asyncio.Task[Path] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
 
     def offer(self, folded: Folded[S], epoch: int) -> None:
         """Write in the background after every ``every_events`` own events, one at a time."""
@@ -94,7 +115,7 @@ class FileSnapshots(Generic[S]):
     def write(self, folded: Folded[S], epoch: int) -> Path:
         """Write a snapshot now, whole or not at all."""
         state = self._decider.state_type.dump_json(folded.state)
-        header = _Header(
+        header = Header(
             format=FORMAT,
             service=self._decider.role.value,
             epoch=epoch,
@@ -102,9 +123,11 @@ class FileSnapshots(Generic[S]):
             previous=folded.previous,
             cursor=folded.cursor,
             time_ms=folded.time_ms,
-            schema=self.schema(),
+            schema=self.schema,
+            fold=self.fold,
             digest=_digest(state),
         )
+        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{header.service}-{header.sequence:020d}.snapshot"
         part = path.with_suffix(f".{os.getpid()}.part")  # a standby may write the same one
         with part.open("wb") as file:
@@ -112,35 +135,52 @@ class FileSnapshots(Generic[S]):
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        for old in self._paths()[KEPT:]:
+        for old in self.paths()[KEPT:]:
             old.unlink(missing_ok=True)
         return path
 
+    @cached_property
+    def fold(self) -> str:
+        """The fold fingerprint: a snapshot of code that folds otherwise is not read."""
+        return self._fingerprint()
+
+    @cached_property
     def schema(self) -> str:
         """The digest of the state's schema: a snapshot of another shape is not read."""
         schema = json.dumps(self._decider.state_type.json_schema(), sort_keys=True)
         return _digest(schema.encode())
 
-    def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob(f"{self._decider.role.value}-*.snapshot"), reverse=True)
+    def paths(self) -> list[Path]:
+        """The snapshots that are kept, newest first."""
+        return self._found("snapshot")
+
+    def _found(self, suffix: str) -> list[Path]:
+        return sorted(self._folder.glob(f"{self._decider.role.value}-*.{suffix}"), reverse=True)
 
     async def load(self) -> Folded[S] | None:
-        """The newest snapshot that is whole, of this schema and of this stream."""
-        for path in self._paths():
+        """The newest snapshot that is whole, of this release's fold and of this stream."""
+        for path in self.paths():
             try:
-                folded = await self._read(path)
-            except (ValueError, TypeError, KeyError, OSError) as error:
-                _log.warning("snapshot set aside", path=str(path), reason=str(error))
-                path.replace(path.with_suffix(".aside"))
+                folded = await self.read(path)
+            except UNREADABLE as error:
+                self._set_aside(path, error)
                 continue
             self._last = folded.sequence
             return folded
         return None
 
-    async def _read(self, path: Path) -> Folded[S]:
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        _log.warning("snapshot set aside", path=str(path), reason=str(error))
+        with contextlib.suppress(FileNotFoundError):  # another replica may have been first
+            path.replace(path.with_suffix(".aside"))
+        for old in self._found("aside")[KEPT:]:
+            old.unlink(missing_ok=True)
+
+    async def read(self, path: Path) -> Folded[S]:
+        """Read one snapshot; raises one of UNREADABLE."""
         content = await asyncio.to_thread(path.read_bytes)
         head, _, state = content.partition(b"\n")
-        header = _Header(**json.loads(head))
+        header = Header(**json.loads(head))
         await self._check(header, state)
         return Folded(
             state=self._decider.state_type.validate_json(state),
@@ -150,9 +190,11 @@ class FileSnapshots(Generic[S]):
             time_ms=header.time_ms,
         )
 
-    async def _check(self, header: _Header, state: bytes) -> None:
-        if header.format != FORMAT or header.schema != self.schema():
+    async def _check(self, header: Header, state: bytes) -> None:
+        if header.format != FORMAT or header.schema != self.schema:
             raise ValueError("written by another release")
+        if header.fold != self.fold:
+            raise ValueError("folded by a release to which the same events meant something else")
         if header.digest != _digest(state):
             raise ValueError("damaged: its digest does not match")
         stream = await self._log.state(self._decider.stream)
