@@ -19,6 +19,7 @@ from orca_node_agent.agent import Agent, Options
 from orca_node_agent.gpus import GpuBackend, GpuProbeError, NoGpus
 from orca_node_agent.host import Capacity
 from orca_node_agent.identity import Identity
+from orca_node_agent.metrics import AgentCollector
 from orca_node_agent.process import ProcessExecutor
 from orca_node_agent.process_files import AttemptDir
 from orca_node_agent.records import key_of
@@ -35,6 +36,7 @@ from orca_schemas.events.node import (
 )
 from orca_schemas.events.usage import CpuUsed, GpuUsed, TokensUsed
 from orca_schemas.values import Gpu, Meter, Outcome
+from prometheus_client import CollectorRegistry
 
 WAIT_S = 15.0
 NODE = "node-1"
@@ -363,3 +365,15 @@ async def test_output_is_cut_at_characters_not_in_them(tmp_path: Path, bus: Memo
     chunks = log_chunks(bus, attempt)
     assert len(chunks) >= 2
     assert all(len(chunk["text"].encode()) <= 64 * 1024 + 2 for chunk in chunks)
+
+
+async def test_metrics_tell_what_the_agent_has_in_hand(tmp_path: Path, bus: MemoryBus) -> None:
+    """Given one running attempt, it is counted under its phase, and the spool is shown."""
+    async with running(tmp_path, bus) as agent:
+        bus.want(sh("sleep 30"))
+        await until(lambda: bus.said(TaskStarted))
+        registry = CollectorRegistry()
+        registry.register(AgentCollector(agent, NODE))
+        labels = {"node": NODE, "phase": "started"}
+        assert registry.get_sample_value("orca_node_attempts", labels) == 1
+        assert registry.get_sample_value("orca_node_spool_full", {"node": NODE}) == 0

@@ -95,6 +95,11 @@ class Agent:
         self._gpus_answer = True
         self._joined_s = -REJOIN_INTERVAL_S
 
+    @property
+    def gpus_answer(self) -> bool:
+        """Whether the GPU driver answered when last asked."""
+        return self._gpus_answer
+
     def stop(self) -> None:
         """End ``run`` in good order."""
         self._stopping.set()

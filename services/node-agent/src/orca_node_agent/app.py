@@ -11,6 +11,7 @@ from orca_runtime.jetstream import JetStreamLog
 from orca_runtime.logs import configure
 from orca_schemas.errors import MalformedError
 
+from orca_node_agent import metrics
 from orca_node_agent.agent import Agent, Options
 from orca_node_agent.bus import NatsBus
 from orca_node_agent.docker import DockerExecutor
@@ -47,6 +48,7 @@ async def _run(settings: Settings) -> None:
         bus = NatsBus(lambda: _connect(settings), settings.node)
         executor = executor_of(settings, gpus, identity)
         agent = Agent(options_of(settings), identity, executor, gpus, bus, SystemClock())
+        metrics.serve(agent, settings.node, settings.metrics_port)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, agent.stop)
         _log.info("node agent", node=settings.node, executor=settings.executor, gpus=gpus.name)
