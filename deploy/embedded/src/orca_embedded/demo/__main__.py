@@ -63,6 +63,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a screen")
     parser.add_argument("--keep", action="store_true", help="leave the stack running")
     given = parser.parse_args()
+    # Also where a shell started us with SIGINT ignored, as it does in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _as_interrupt)
     progress = Progress()
     try:
@@ -81,7 +83,7 @@ def main() -> int:
 
 
 def _as_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def _run(progress: Progress, as_json: bool, keep: bool) -> int:
