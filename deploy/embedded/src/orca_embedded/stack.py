@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from orca_embedded.child import Child
-from orca_embedded.place import check_ports, prepare, tail
+from orca_embedded.place import check_engine, check_ports, prepare, tail
 from orca_embedded.problems import EX_CONFIG, EX_UNAVAILABLE, StackProblem
 from orca_embedded.programs import programs
 from orca_embedded.readiness import (
@@ -40,6 +40,7 @@ class Stack:
         """Start, stay until ``stop``, end everything. Raises StackProblem."""
         with prepare(self.settings):
             check_ports(self.settings)
+            check_engine(self.settings)
             self._write_state()
             try:
                 await self._start(stop)
