@@ -28,9 +28,11 @@ imports: .venv/.ready
 
 generated: .venv/.ready
 	$(PY) -m orca_schemas.generate --check
+	$(PY) scripts/env_example.py --check
 
 generate: .venv/.ready  ## write the generated files anew
 	$(PY) -m orca_schemas.generate
+	$(PY) scripts/env_example.py
 
 up: .venv/.ready  ## run the embedded stack in the foreground
 	.venv/bin/orca up
