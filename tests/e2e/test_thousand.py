@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from checks import Ledger, charged_totals, check_log, event_of
 from orca_client.connection import Connection
 from orca_client.submit import submit_many
 from orca_schemas.subjects import Stream
+from outcome import all_final, sql_says_the_same
 from stack_kit import (
     REPORT_TOKENS,
     RunningStack,
@@ -66,31 +66,10 @@ async def run_all(stack: RunningStack, chaos: Any = None) -> None:
                                  "tokens:llama-3-8b:output_text": 600_000})  # fmt: skip
         disturbing = asyncio.create_task(chaos(stack)) if chaos else None
         await submit_many(alice, a_thousand())
-        await eventually("all are charged in full", lambda: all_final(stack), LIMIT_S)
+        await eventually("all are charged in full", lambda: all_final(stack, TASKS), LIMIT_S)
         if disturbing is not None:
             await disturbing
-            await eventually("all are charged in full", lambda: all_final(stack), LIMIT_S)
-
-
-async def all_final(stack: RunningStack) -> bool:
-    """Whether billing said final of every run."""
-    try:
-        async with asyncio.timeout(10), stack.log() as log:
-            end = (await log.state(Stream.BILLING)).last_sequence
-            if end < TASKS:
-                await asyncio.sleep(1)
-                return False
-        events = await stack.events(Stream.BILLING)
-    except TimeoutError:
-        return False
-    finals = {
-        data["run_id"]
-        for name, data in map(event_of, events[Stream.BILLING])
-        if name == "Charged" and data["final"]
-    }
-    if len(finals) < TASKS:
-        await asyncio.sleep(1)
-    return len(finals) == TASKS
+            await eventually("all are charged in full", lambda: all_final(stack, TASKS), LIMIT_S)
 
 
 async def verify(stack: RunningStack) -> None:
@@ -104,17 +83,7 @@ async def verify(stack: RunningStack) -> None:
     assert {data["outcome"] for _, data in map(event_of, released)} == {"succeeded"}
     charged = charged_totals(events[Stream.BILLING])
     assert sum(charged.tokens.values()) == TASKS // 20 * TOKENS_PER_TASK
-    expected = {
-        namespace: Decimal(pico).scaleb(-12) for namespace, pico in charged.pico_usd.items()
-    }
-    query = "SELECT namespace, sum(amount_usd) FROM charges FINAL GROUP BY namespace"
-
-    def equal() -> bool:
-        return dict(stack.sql(query)) == expected
-
-    await eventually("ClickHouse has what the log has", equal, 60)
-    usage = stack.sql("SELECT sum(quantity) FROM charges FINAL WHERE meter = 'tokens'")
-    assert int(usage[0][0]) == sum(charged.tokens.values())
+    await sql_says_the_same(stack, events)
 
 
 @pytest.mark.timeout(400)
