@@ -56,5 +56,13 @@ class Decider(Generic[S, C]):
         """The service's own stream, of which it is the only writer."""
         return STREAM_OF_ROLE[self.role]
 
+    @property
+    def reads(self) -> tuple[Stream, ...]:
+        """What its shell reads: the inputs, and ADMIN, where every service is told of its letters.
+
+        Of a stream that is none of its inputs, ``react`` is shown nothing.
+        """
+        return self.inputs if Stream.ADMIN in self.inputs else (*self.inputs, Stream.ADMIN)
+
 
 AnyDecider = Decider[Any, Any]

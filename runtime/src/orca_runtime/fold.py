@@ -15,6 +15,7 @@ from orca_runtime.decider import Decider
 from orca_runtime.errors import IntegrityError, UnknownEventError
 from orca_runtime.log import Stored
 from orca_runtime.recorded import Recorded
+from orca_runtime.redrive import NO_LETTERS, Letters, follow_letters
 
 S = TypeVar("S")
 
@@ -35,6 +36,8 @@ class Folded(Generic[S]):
     previous: str
     cursor: Cursor
     time_ms: int
+    letters: Letters = NO_LETTERS
+    """Dead letters that nobody settled yet."""
 
     def done(self, stream: str) -> int:
         """The sequence done through in an input stream; 0 before the first."""
@@ -104,6 +107,7 @@ def fold_one(
             previous=digest(stored.body),
             cursor=cursor,
             time_ms=event.time_ms,
+            letters=follow_letters(folded.letters, event.data, stored.sequence),
         ),
         event,
     )

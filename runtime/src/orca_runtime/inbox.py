@@ -49,7 +49,7 @@ class Inbox:
 
     def start(self, cursor: Cursor) -> None:
         """Begin to read after what the cursor says is done."""
-        for stream in self._decider.inputs:
+        for stream in self._decider.reads:
             self._lanes[stream] = _Lane()
             epoch, after = cursor.get(stream, (0, 0))
             self._tasks.append(asyncio.create_task(self._read(stream, epoch, after)))

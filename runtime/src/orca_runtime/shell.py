@@ -30,6 +30,7 @@ from orca_runtime.lease import Lease
 from orca_runtime.log import EventLog
 from orca_runtime.metrics import DeciderMetrics
 from orca_runtime.recorded import Due, Recorded, Unreadable
+from orca_runtime.redrive import is_request, prepare
 from orca_runtime.snapshot import NoSnapshots, Snapshots
 from orca_runtime.speculate import Input, Observation, Speculation, seal, speculate
 from orca_runtime.timers import Timers
@@ -214,7 +215,7 @@ class DeciderShell(Generic[S]):
         """1 gather inputs 2 decide on speculative state 3 append 4 make it the state."""
         self._inbox.check()
         self._inbox.arrived.clear()
-        inputs = await self._gather()
+        inputs = await self._prepared(await self._gather())
         if not inputs:
             await self._rest()
             return
@@ -245,6 +246,19 @@ class DeciderShell(Generic[S]):
         await self._inbox.rule_out_needs(self.folded.cursor)
         return inputs
 
+    async def _prepared(self, inputs: list[Input]) -> list[Input]:
+        """Give a request about a dead letter a turn of its own, once all before it is decided."""
+        for index, given in enumerate(inputs):
+            if isinstance(given, Recorded) and is_request(self.decider, given):
+                alone = max(index, 1)
+                inputs, self._left_over = inputs[:alone], inputs[alone:]
+                if index == 0:
+                    folded = self.folded
+                    args = (self.decider, self.log, given, folded.letters, folded.cursor)
+                    return [await prepare(*args)]
+                break
+        return inputs
+
     async def _due(self) -> list[Input]:
         """Timers that are due, once all that was in the inputs by then is decided (law 4)."""
         now = max(self.clock.now_ms(), self.folded.time_ms)
@@ -255,7 +269,7 @@ class DeciderShell(Generic[S]):
         if self._ends_at_due is None:
             self._ends_at_due = {
                 stream: (await self.log.state(stream)).last_sequence
-                for stream in self.decider.inputs
+                for stream in self.decider.reads
             }
         if any(self.folded.done(stream) < end for stream, end in self._ends_at_due.items()):
             return []
@@ -268,7 +282,7 @@ class DeciderShell(Generic[S]):
         now = self.clock.now_ms()
         for index, given in enumerate(inputs):
             if len(spec.outgoing) >= GROUP_EVENTS:
-                self._left_over = inputs[index:]
+                self._left_over = inputs[index:] + self._left_over
                 del inputs[index:]
                 break
             if isinstance(given, Due):

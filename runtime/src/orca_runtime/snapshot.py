@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
+from immutables import Map
 
 from orca_runtime.decider import Decider
 from orca_runtime.fold import Folded
@@ -26,7 +27,7 @@ from orca_runtime.log import EventLog
 
 S = TypeVar("S")
 
-FORMAT = 2
+FORMAT = 3
 EVERY_EVENTS = 20_000
 """Own events between snapshots: replaying this many takes well under a second."""
 KEPT = 2
@@ -72,6 +73,7 @@ class Header:
     previous: str
     cursor: dict[str, tuple[int, int]]
     time_ms: int
+    letters: dict[str, int]
     schema: str
     fold: str
     digest: str
@@ -123,6 +125,7 @@ class FileSnapshots(Generic[S]):
             previous=folded.previous,
             cursor=folded.cursor,
             time_ms=folded.time_ms,
+            letters=dict(folded.letters),
             schema=self.schema,
             fold=self.fold,
             digest=_digest(state),
@@ -188,6 +191,7 @@ class FileSnapshots(Generic[S]):
             previous=header.previous,
             cursor={stream: (place[0], place[1]) for stream, place in header.cursor.items()},
             time_ms=header.time_ms,
+            letters=Map(header.letters),
         )
 
     async def _check(self, header: Header, state: bytes) -> None:

@@ -22,6 +22,7 @@ from orca_runtime.errors import DecisionTooLargeError
 from orca_runtime.fold import Folded, advance_cursor, to_iso
 from orca_runtime.log import Outgoing
 from orca_runtime.recorded import Decided, Due, Recorded, Unreadable
+from orca_runtime.redrive import Redrive, follow_letters, refused, settled
 from orca_runtime.tracing import child_of
 
 S = TypeVar("S")
@@ -42,7 +43,7 @@ class Observation:
     origin: Position
 
 
-Input = Recorded | Unreadable | Due | Observation
+Input = Recorded | Unreadable | Due | Observation | Redrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ def cause_of(given: Input) -> Cause:
             return Cause(given.origin, timer=f"{given.kind}/{given.entity}/{given.at_ms}")
         case Observation():
             return Cause(given.origin, timer=given.name)
+        case Redrive(request=request, again=again):
+            of_input = cause_of(again) if again else cause_of(request)
+            return replace(of_input, position=request.position, time_ms=request.time_ms)
 
 
 def speculate(
@@ -89,24 +93,40 @@ def speculate(
     """Decide one input on the speculative state. A decision that raises dead-letters its input."""
     folded = spec.folded
     now = max(now_ms, folded.time_ms)
-    if isinstance(given, Recorded | Unreadable):
-        folded = replace(folded, cursor=advance_cursor(folded.cursor, given.position))
+    read = given.request if isinstance(given, Redrive) else given
+    if isinstance(read, Recorded | Unreadable):
+        folded = replace(folded, cursor=advance_cursor(folded.cursor, read.position))
     spec = replace(spec, folded=folded)
     try:
-        command = _command(decider, given)
-        if command is None:
+        decided = _decide(decider, folded.state, given, now)
+        if not decided:
             return replace(spec, skipped=spec.skipped + 1)
-        decided = decider.decide(folded.state, command, now)
-        assert decided, "a decision leaves at least one event"
-        if len(decided) > MAX_DECISION_EVENTS:
-            raise DecisionTooLargeError(f"{len(decided)} events in one decision")
         return _record(decider, spec, decided, cause_of(given), now)
     except Exception as error:  # noqa: BLE001 - the one place where a bug must not stop the stream
         letter = dead_letter(decider, given, f"{type(error).__name__}: {error}")
         return _record(decider, spec, [letter], cause_of(given), now)
 
 
-def _command(decider: Decider[S, Any], given: Input) -> Any:
+def _decide(decider: Decider[S, Any], state: S, given: Input, now: int) -> list[Decided]:
+    """The events that answer an input; none where its type is not read here."""
+    if isinstance(given, Redrive):
+        if given.refusal:
+            return refused(decider, given)
+        again = given.again
+        return settled(decider, given, _decide(decider, state, again, now) if again else ())
+    command = _command(decider, given)
+    if command is None:
+        return []
+    decided = decider.decide(state, command, now)
+    assert decided, "a decision leaves at least one event"
+    if len(decided) > MAX_DECISION_EVENTS:
+        raise DecisionTooLargeError(f"{len(decided)} events in one decision")
+    return decided
+
+
+def _command(decider: Decider[S, Any], given: Recorded | Unreadable | Due | Observation) -> Any:
+    if isinstance(given, Recorded | Unreadable) and given.position.stream not in decider.inputs:
+        return None
     match given:
         case Recorded():
             return decider.react(given)
@@ -120,6 +140,8 @@ def _command(decider: Decider[S, Any], given: Input) -> Any:
 
 def dead_letter(decider: Decider[Any, Any], given: Input, error: str) -> Decided:
     """The event that says an input can never be handled."""
+    if isinstance(given, Redrive) and given.again is not None:
+        given = given.again
     cause = cause_of(given)
     fault = Fault(
         position=str(cause.position),
@@ -152,6 +174,7 @@ def _record(
             sequence=position.sequence,
             previous=digest(body),
             time_ms=now,
+            letters=follow_letters(folded.letters, one.data, position.sequence),
         )
     return replace(
         spec,

@@ -239,3 +239,33 @@ class Status(_Body):
     digest: str
     lag: dict[str, int]
     version: str
+
+
+class DeadLetterQuery(_Body):
+    """Which dead letters: the one of an input's position, or all that are open."""
+
+    position: str | None = None
+    limit: int = Field(default=MAX_ROWS, ge=1, le=MAX_ROWS)
+
+
+class DeadLetterRow(_Body):
+    """An input that a service could not handle and that nobody settled yet.
+
+    ``position`` is the input's, ``letter`` the own event's that says so. ``body`` is the input as
+    far as it can be shown; None where the log no longer holds it, or where it is a timer.
+    """
+
+    service: str
+    position: str
+    letter: str
+    at_ms: UnixMs
+    subject: str
+    error: str
+    body: str | None = None
+
+
+class DeadLetters(_Body):
+    """The answer of ``<service>.deadletters``, oldest first; ``total`` counts all that are open."""
+
+    letters: tuple[DeadLetterRow, ...]
+    total: int

@@ -61,3 +61,11 @@ class RedriveRequested(EventData):
     ROLE: ClassVar = Role.ADMIN
     KIND: ClassVar = Kind.ACCOUNT
     position: PositionText
+
+
+class DeadLetterDropRequested(EventData):
+    """The service that owns this account name is to count the dead-lettered input as settled."""
+
+    ROLE: ClassVar = Role.ADMIN
+    KIND: ClassVar = Kind.ACCOUNT
+    position: PositionText

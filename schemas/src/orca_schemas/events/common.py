@@ -103,6 +103,14 @@ class ForgetNoted(Value):
     run_id: UUID
 
 
+class LetterNoted(Value):
+    """A dead letter is settled: its input was decided after all, or an operator let go of it."""
+
+    kind: Literal["letter"] = "letter"
+    position: PositionText
+    end: Literal["redriven", "dropped"]
+
+
 Fact = Annotated[
     NothingNoted
     | NamespaceNoted
@@ -113,7 +121,8 @@ Fact = Annotated[
     | EndNoted
     | StartNoted
     | RescanNoted
-    | ForgetNoted,
+    | ForgetNoted
+    | LetterNoted,
     Field(discriminator="kind"),
 ]
 

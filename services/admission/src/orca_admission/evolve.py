@@ -12,6 +12,7 @@ from orca_schemas.events.common import (
     EndNoted,
     ForgetNoted,
     InputDeadLettered,
+    LetterNoted,
     LimitNoted,
     NamespaceNoted,
     Noted,
@@ -194,6 +195,8 @@ def _noted(state: State, event: Recorded, data: Noted) -> State:
             return with_queue(state, namespace, queue)
         case ForgetNoted(run_id=run_id):
             return without_run(state, state.runs[run_id])
+        case LetterNoted():  # the runtime's own book
+            return state
         case _:
             raise AssertionError(f"admission does not note a {data.fact.kind}")
 
