@@ -137,37 +137,51 @@ async def _whole(log: JetStreamLog, stream: Stream) -> list[Stored]:
 @contextlib.contextmanager
 def running_stack(home: Path, nodes: str = NODES, **env: str) -> Iterator[RunningStack]:
     """Run ``orca up`` on free ports; ends it, and only it, afterwards."""
-    nats_port, clickhouse_port = free_port(), free_port()
+    stack = RunningStack(home, free_port(), free_port())
+    start(stack, nodes, **env)
+    try:
+        wait_running(stack)
+        yield stack
+    finally:
+        stop(stack)
+
+
+def start(stack: RunningStack, nodes: str = NODES, **env: str) -> None:
+    """Start ``orca up`` on this home and these ports, for the first time or again."""
     command = [
-        sys.executable, "-m", "orca_embedded", "up", "--data-dir", str(home), "--nodes", nodes,
-        "--nats-port", str(nats_port), "--clickhouse-port", str(clickhouse_port),
+        sys.executable, "-m", "orca_embedded", "up", "--data-dir", str(stack.home),
+        "--nodes", nodes, "--nats-port", str(stack.nats_port),
+        "--clickhouse-port", str(stack.clickhouse_port),
     ]  # fmt: skip
-    with (home / "up.log").open("wb") as output:
-        process = subprocess.Popen(
+    with (stack.home / "up.log").open("ab") as output:
+        stack.process = subprocess.Popen(
             command, env=os.environ | {"ORCA_MAX_STORE_BYTES": STORE} | env,
             stdout=output, stderr=output,
         )  # fmt: skip
-    stack = RunningStack(home, nats_port, clickhouse_port, process)
+
+
+def stop(stack: RunningStack) -> None:
+    """End it in order, by force where that takes too long."""
+    process = stack.process
+    assert process is not None
+    process.terminate()
     try:
-        _wait_running(stack)
-        yield stack
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
-def _wait_running(stack: RunningStack) -> None:
+def wait_running(stack: RunningStack) -> None:
+    """Return once it runs; raises AssertionError with what it said."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         assert stack.process is not None
         if stack.process.poll() is not None:
             raise AssertionError((stack.home / "up.log").read_text())
         with contextlib.suppress(OSError, ValueError):
-            if stack.state()["phase"] == "running":
+            state = stack.state()
+            if state["pid"] == stack.process.pid and state["phase"] == "running":
                 return
         time.sleep(0.1)
     raise AssertionError(f"not up in {START_S} s: {(stack.home / 'up.log').read_text()}")
