@@ -85,8 +85,8 @@ async def _bus(
     for name in (*Stream, LOGS):
         yield await _stream(connection, name, last)
     yield await _clock(connection)
-    for service in SERVICES:
-        yield await _service(connection, service)
+    for finding in await asyncio.gather(*(_service(connection, name) for name in SERVICES)):
+        yield finding
     for finding in await _nodes(connection):
         yield finding
 
