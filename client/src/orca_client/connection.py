@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from orca_schemas.asks import Reply
-from orca_schemas.subjects import Subject, ask_subject
+from orca_schemas.subjects import Subject, ask_subject, inbox_prefix
 from pydantic import BaseModel
 
 from orca_client.errors import (
@@ -51,6 +51,7 @@ class Connection:
                 name="orca-client",
                 user=name,
                 password=password,
+                inbox_prefix=inbox_prefix(name),
                 connect_timeout=2,
                 max_reconnect_attempts=-1,
                 allow_reconnect=True,

@@ -25,4 +25,4 @@ def connection_options(settings: ServiceSettings) -> dict[str, Any]:
         return dict(CONNECT_OPTIONS)
     password = settings.nats_password.get_secret_value()
     security = SASLPlaintext(username=settings.nats_user, password=password, use_ssl=False)
-    return {**CONNECT_OPTIONS, "security": security}
+    return {**CONNECT_OPTIONS, "security": security, "inbox_prefix": settings.inbox_prefix}

@@ -16,6 +16,7 @@ from orca_schemas.asks import Status
 
 from orca_runtime.asks import Ask, AskServer, Verb, Verbs
 from orca_runtime.clock import SystemClock
+from orca_runtime.deadletters import deadletters
 from orca_runtime.decider import Decider
 from orca_runtime.histories import fingerprint
 from orca_runtime.jetstream import JetStreamLog
@@ -81,7 +82,11 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     password = settings.nats_password.get_secret_value() if settings.nats_password else None
     log = await JetStreamLog.connect(
-        settings.nats_url, name=f"orca-{service.name}", user=settings.nats_user, password=password
+        settings.nats_url,
+        name=f"orca-{service.name}",
+        user=settings.nats_user,
+        password=password,
+        inbox_prefix=settings.inbox_prefix,
     )
     clock, metrics = SystemClock(), DeciderMetrics(service.name)
     metrics.serve(settings.metrics_port)
@@ -96,7 +101,11 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         tracer=tracer,
         snapshots=snapshots_of(service, log, settings),
     )
-    verbs = {**service.verbs, "status": Verb(None, _status(service, shell))}
+    verbs = {
+        **service.verbs,
+        "status": Verb(None, _status(service, shell)),
+        "deadletters": deadletters(shell),
+    }
     asks = AskServer(service.name, shell, verbs, settings, metrics.registry)
     await asks.broker.start()
     tasks = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orca_schemas.subjects import inbox_prefix
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -22,3 +23,8 @@ class ServiceSettings(BaseSettings):
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP endpoint for traces; none: off")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     replica: str = Field("", description="Name of this replica; empty: host and process id")
+
+    @property
+    def inbox_prefix(self) -> str:
+        """Where answers to this service go: nobody else may listen there."""
+        return inbox_prefix(self.nats_user)

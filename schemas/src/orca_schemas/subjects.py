@@ -151,6 +151,15 @@ def logs_subject(namespace: str, user: str, task_id: str, node: str) -> str:
     return f"{ROOT}.logs.{_beside(namespace=namespace, user=user, task=task_id, node=node)}"
 
 
+def inbox_prefix(user: str | None) -> str:
+    """Return what every inbox of a broker's user begins with: permissions tell users apart by it.
+
+    A broker without users has one for all. What is no letter, digit, ``-`` or ``_`` in a user's
+    name becomes ``_``.
+    """
+    return "_INBOX" if user is None else "_INBOX_" + re.sub(r"[^A-Za-z0-9_-]", "_", user)
+
+
 def hint_subject(node: str) -> str:
     """Return where a node is told to ask again."""
     return f"{ROOT}.hint.{_beside(node=node)}"

@@ -80,6 +80,7 @@ async def _connect(settings: Settings) -> JetStreamLog:
         name=f"orca-node-{settings.node}",
         user=settings.nats_user,
         password=password,
+        inbox_prefix=settings.inbox_prefix,
     )
 
 
