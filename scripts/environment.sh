@@ -5,6 +5,8 @@ cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.9
 export UV_PYTHON_DOWNLOADS=never
+# The machine's own certificates: behind a proxy they are what makes the registry trusted.
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"
 
 say() { printf 'orca: %s\n' "$*" >&2; }
 
