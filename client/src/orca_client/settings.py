@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
+from pathlib import Path
 
 from orca_schemas.identifiers import Label
 from pydantic import Field, SecretStr
@@ -37,3 +38,6 @@ class ClientSettings(BaseSettings):
     )
     nats_user: str | None = Field(None, description="The broker's user, where it asks for one")
     nats_password: SecretStr | None = Field(None, description="That user's password")
+    data_dir: Path = Field(
+        Path("~/.orca"), description="The embedded stack's data, or a service's: its snapshots"
+    )

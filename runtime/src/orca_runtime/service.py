@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -38,6 +40,14 @@ _log = structlog.get_logger(__name__)
 Observer = Callable[[DeciderShell[Any], JetStreamLog], Awaitable[None]]
 
 
+@dataclass(frozen=True)
+class Explain:
+    """Tells from the log alone, in a process of its own, how something came to be."""
+
+    arguments: Callable[[ArgumentParser], None]
+    run: Callable[[JetStreamLog, Namespace], Awaitable[int]]
+
+
 def _no_projectors(_: ServiceSettings) -> Sequence[Projector]:
     return ()
 
@@ -51,6 +61,8 @@ class Service:
     verbs: Verbs
     projectors: Callable[[Any], Sequence[Projector]] = _no_projectors
     observers: Sequence[Observer] = field(default=())
+    explains: Mapping[str, Explain] = field(default_factory=dict)
+    """What it can explain from the log, by noun: ``orca explain <noun>``."""
 
     @property
     def package(self) -> str:
@@ -71,7 +83,14 @@ def snapshots_of(
 
 
 def run(service: Service, settings: ServiceSettings) -> None:
-    """Run until SIGTERM or SIGINT. The exit code is 0 after a clean end."""
+    """Run until SIGTERM or SIGINT. The exit code is 0 after a clean end.
+
+    With arguments, run a tool over the log instead: replay, explain.
+    """
+    if given := sys.argv[1:]:
+        from orca_runtime.tools import main  # noqa: PLC0415 - they need Service themselves
+
+        raise SystemExit(main(service, settings, given))
     configure(service.name, settings.log_level)
     asyncio.run(_run(service, settings))
 

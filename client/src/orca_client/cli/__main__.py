@@ -18,6 +18,7 @@ from orca_client.cli import (
     exits,
     get,
     logs,
+    past,
     screen,
     sql,
     stack,
@@ -59,7 +60,7 @@ def _options(
     )
 
 
-for _group in (stack, submit, get, describe, logs, cancel, admin, sql, doctor):
+for _group in (stack, submit, get, describe, logs, cancel, admin, past, sql, doctor):
     _group.register(app)
 
 

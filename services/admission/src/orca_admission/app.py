@@ -10,6 +10,8 @@ from orca_schemas.asks import LogQuery, TaskQuery
 from orca_admission import queries
 from orca_admission.answers import NAME
 from orca_admission.decider import DECIDER
+from orca_admission.explain import QUOTA
+from orca_admission.explain_task import TASK
 
 SERVICE = Service(
     name=NAME,
@@ -21,4 +23,5 @@ SERVICE = Service(
         "history": LogVerb(TaskQuery, history),
         "logs": LogVerb(LogQuery, logs),
     },
+    explains={"quota": QUOTA, "task": TASK},
 )

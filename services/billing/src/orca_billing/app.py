@@ -10,6 +10,7 @@ from orca_runtime.service import Service
 
 from orca_billing.clickhouse import STREAMS, charge_sink
 from orca_billing.decider import DECIDER
+from orca_billing.explain import MONEY
 from orca_billing.queries import CostQuery, PriceQuery, cost, prices
 from orca_billing.settings import Settings
 
@@ -24,4 +25,5 @@ SERVICE = Service(
     decider=DECIDER,
     verbs={"prices": Verb(PriceQuery, prices), "cost": Verb(CostQuery, cost)},
     projectors=projectors,
+    explains={"money": MONEY},
 )
