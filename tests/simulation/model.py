@@ -7,13 +7,33 @@ raises Violation at the first event that breaks an invariant of ARCHITECTURE.md 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 
 
 class Violation(Exception):  # noqa: N818 - it is what it is
     """An invariant does not hold."""
+
+
+class Event(NamedTuple):
+    """An own event: what it says of whom, where it stands, and which input caused it."""
+
+    name: str
+    namespace: str
+    id: str
+    data: Json
+    position: str
+    cause: Cause
+
+
+class Cause(NamedTuple):
+    """The input that an event answers; a timer has the name ``timer`` and its text as id."""
+
+    name: str
+    data: Json
+    id: str = ""
+    party: str = ""
 
 
 def must(holds: bool, invariant: str, text: str) -> None:
@@ -65,11 +85,11 @@ class QuotaBook:
         """How each run ended for admission: its rejection, or released."""
         self.stops: set[str] = set()
 
-    def apply(self, name: str, namespace: str, data: Json, cause: tuple[str, Json]) -> None:
-        """Fold one event; ``cause`` is the input's event name and data."""
-        found = getattr(self, f"_{name}", None)
+    def apply(self, own: Event) -> None:
+        """Fold one event."""
+        found = getattr(self, f"_{own.name}", None)
         if found is not None:
-            found(namespace, data, cause)
+            found(own.namespace, own.data, own.cause)
 
     def _Noted(self, namespace: str, data: Json, _: Any) -> None:
         fact = data["fact"]
@@ -123,13 +143,13 @@ class QuotaBook:
         must(data["used_tokens"] > hold.used, "I2", f"{data['run_id']} settles backwards")
         hold.used = data["used_tokens"]
 
-    def _QuotaReleased(self, _: str, data: Json, cause: tuple[str, Json]) -> None:
+    def _QuotaReleased(self, _: str, data: Json, cause: Cause) -> None:
         run, part = data["run_id"], data["part"]
         hold = self.holds[run]
         must(part in hold.open, "I2", f"{part} of {run} is released twice")
-        must(cause[1].get("run_id") == run, "I2", f"{part} of {run} is released by {cause}")
+        must(cause.data.get("run_id") == run, "I2", f"{part} of {run} is released by {cause}")
         expected = "Released" if part == "concurrent" else "UsageSettled"
-        must(cause[0] == expected, "I2", f"{part} of {run} is released by {cause[0]}")
+        must(cause.name == expected, "I2", f"{part} of {run} is released by {cause.name}")
         mine = [d for d in hold.amounts if (d == "tokens") is (part == "consumable")]
         held = {d: hold.now(d) for d in mine if hold.now(d)}
         said = {one["dimension"]: one["amount"] for one in data["amounts"]}
@@ -164,43 +184,44 @@ class ClusterBook:
     def __init__(self, quota: QuotaBook) -> None:
         self.quota = quota
         self.inventory: dict[str, Json] = {}
+        self.boots: dict[str, str] = {}
         self.lost: set[str] = set()
         self.live: dict[str, Json] = {}
         self.attempts: dict[str, int] = defaultdict(int)
         self.released: dict[str, str] = {}
         self.waiting: dict[str, Any] = {}
 
-    def apply(self, name: str, node: str, data: Json, _: Any) -> None:
-        """Fold one event; ``node`` is the id where it is about a node."""
-        found = getattr(self, f"_{name}", None)
+    def apply(self, own: Event) -> None:
+        """Fold one event."""
+        found = getattr(self, f"_{own.name}", None)
         if found is not None:
-            found(node, data)
+            found(own.id, own.data, own)
 
-    def _NodeAdmitted(self, node: str, data: Json) -> None:
+    def _NodeAdmitted(self, node: str, data: Json, _: Event) -> None:
         must(node not in self.inventory, "I8", f"{node} is admitted twice")
-        self.inventory[node] = data["inventory"]
+        self.inventory[node], self.boots[node] = data["inventory"], data["boot_id"]
 
-    def _NodeUpdated(self, node: str, data: Json) -> None:
-        self.inventory[node] = data["inventory"]
+    def _NodeUpdated(self, node: str, data: Json, _: Event) -> None:
+        self.inventory[node], self.boots[node] = data["inventory"], data["boot_id"]
 
-    def _NodeLost(self, node: str, _: Json) -> None:
+    def _NodeLost(self, node: str, _: Json, __: Event) -> None:
         must(node not in self.lost, "I8", f"{node} is lost twice")
         self.lost.add(node)
 
-    def _NodeReturned(self, node: str, _: Json) -> None:
+    def _NodeReturned(self, node: str, _: Json, __: Event) -> None:
         must(node in self.lost, "I8", f"{node} returns and was not lost")
         self.lost.discard(node)
 
-    def _Noted(self, _: str, data: Json) -> None:
+    def _Noted(self, _: str, data: Json, __: Event) -> None:
         if data["fact"]["kind"] == "run":
             self.waiting.setdefault(data["fact"]["run_id"], ())
 
-    def _PlacementDeferred(self, _: str, data: Json) -> None:
+    def _PlacementDeferred(self, _: str, data: Json, __: Event) -> None:
         must(len(data["reasons"]) > 0, "I7", "deferred without a reason")
         must(data["run_id"] not in self.released, "I7", "deferred after its end")
         self.waiting[data["run_id"]] = data["reasons"]
 
-    def _Placed(self, _: str, data: Json) -> None:
+    def _Placed(self, _: str, data: Json, own: Event) -> None:
         run, node = data["run_id"], data["node"]
         must(run not in self.live, "I4", f"{run} has two live attempts")
         must(run not in self.released, "I4", f"{run} is placed after its end")
@@ -208,10 +229,12 @@ class ClusterBook:
         must(data["attempt"] == self.attempts[run], "I4", f"attempt {data['attempt']} of {run}")
         must(node not in self.lost, "I4", f"{run} is placed on {node}, which is lost")
         hold = self.quota.holds.get(run)
-        must(hold is not None and "concurrent" in hold.open, "I1", f"{run} is placed, holds nothing")
+        must(
+            hold is not None and "concurrent" in hold.open, "I1", f"{run} is placed, holds nothing"
+        )
         assert hold is not None
         self._granted(run, data["granted_tokens"], hold)
-        self.live[run] = data
+        self.live[run] = data | {"fence": own.position, "boot": self.boots[node]}
         self.waiting.pop(run, None)
         self._fits(node)
 
@@ -220,7 +243,7 @@ class ClusterBook:
         inside = granted is None if most is None else granted is not None and granted <= most
         must(inside, "I1", f"{run} may spend {granted}, admission granted {most}")
 
-    def _LeaseUpdated(self, _: str, data: Json) -> None:
+    def _LeaseUpdated(self, _: str, data: Json, __: Event) -> None:
         run = data["run_id"]
         must(run in self.live, "I4", f"the lease of {run} is told to nobody")
         self._granted(run, data["granted_tokens"], self.quota.holds[run])
@@ -249,25 +272,46 @@ class ClusterBook:
         alone = len(here) == 1 or not any(slot["exclusive"] for slot in here)
         must(alone, "I4", f"{gpu['uuid']} of {node} is exclusive and shared")
 
-    def _StopOrdered(self, _: str, data: Json) -> None:
+    def _StopOrdered(self, _: str, data: Json, __: Event) -> None:
         live = self.live.get(data["run_id"])
         must(live is not None and live["attempt"] == data["attempt"], "I4", "a stop of nothing")
 
-    def _AttemptEnded(self, _: str, data: Json) -> None:
+    def _AttemptEnded(self, _: str, data: Json, own: Event) -> None:
         live = self.live.pop(data["run_id"], None)
+        self._may_end(live, own)
         must(live is not None and live["attempt"] == data["attempt"], "I4", "an end of nothing")
         self.waiting[data["run_id"]] = ()
 
-    def _Released(self, _: str, data: Json) -> None:
+    def _Released(self, _: str, data: Json, own: Event) -> None:
         run = data["run_id"]
         must(run not in self.released, "I2", f"{run} is released twice")
         live = self.live.pop(run, None)
         attempt = 0 if live is None else live["attempt"]
         must(data["attempt"] == attempt, "I4", f"{run} ends attempt {data['attempt']}")
+        self._may_end(live, own)
         self.waiting.pop(run, None)
         self.released[run] = data["outcome"]
 
+    def _may_end(self, live: Json | None, own: Event) -> None:
+        """A slot is free only by its node's word under its fence, or when the node is fenced."""
+        if live is None:
+            return
+        cause, node = own.cause, live["node"]
+        match cause.name:
+            case "TaskFinished" | "OrderRefused":
+                right = cause.data["fence"] == live["fence"] and cause.party == node
+            case "NodeJoined":
+                right = cause.id == node and cause.data["boot_id"] != live["boot"]
+            case "timer":
+                kind = cause.id.split("/")[0]
+                right = kind == "reboot" or (kind == "loss" and node in self.lost)
+            case _:
+                right = False
+        must(right, "I4", f"{own.position} frees the slot of {live['fence']} by {cause}")
 
+
+FORGER = "mallory"
+"""The party of a node that is none."""
 METERS = {"TokensUsed": "tokens", "GpuUsed": "gpu", "CpuUsed": "cpu"}
 BUCKET_MS = 900_000
 
@@ -300,16 +344,16 @@ class UsageBook:
         self.used: dict[str, int] = defaultdict(int)
         self.buckets: dict[tuple[Any, ...], int] = defaultdict(int)
         self.final: set[str] = set()
-        self.quarantined = 0
 
-    def apply(self, name: str, _: str, data: Json, cause: tuple[str, Json]) -> None:
+    def apply(self, own: Event) -> None:
         """Fold one event."""
-        if name == "UsageQuarantined":
-            self.quarantined += 1
-        elif name == "UsageSettled":
-            self._settled(data, cause)
+        if own.name == "UsageQuarantined":
+            forged = own.cause.party == FORGER
+            must(forged, "I5", f"an honest record is quarantined: {own.data['reason']}")
+        elif own.name == "UsageSettled":
+            self._settled(own.data, own.cause)
 
-    def _settled(self, data: Json, cause: tuple[str, Json]) -> None:
+    def _settled(self, data: Json, cause: Cause) -> None:
         run = data["run_id"]
         for record in data["records"]:
             self._record(run, record, cause)
@@ -323,10 +367,10 @@ class UsageBook:
         if data["final"]:
             self.final.add(run)
 
-    def _record(self, run: str, record: Json, cause: tuple[str, Json]) -> None:
+    def _record(self, run: str, record: Json, cause: Cause) -> None:
         key = record_key(record["meter"], record["node"], record | {"run_id": run})
         must(key not in self.records, "I5", f"{key} is accepted twice")
-        name, said = cause
+        name, said = cause.name, cause.data
         same = METERS[name] == record["meter"] and said["record_id"] == record["record_id"]
         must(same, "I5", f"{key} is not what {name} said")
         self.records[key] = record
@@ -348,15 +392,15 @@ class MoneyBook:
         self.charged: list[tuple[Json, int]] = []
         """Every record charged, with what was charged for it."""
 
-    def apply(self, name: str, _: str, data: Json, cause: tuple[str, Json]) -> None:
+    def apply(self, own: Event) -> None:
         """Fold one event."""
-        if name == "Noted" and data["fact"]["kind"] == "price":
-            fact = data["fact"]
+        fact = own.data.get("fact", {})
+        if fact.get("kind") == "price":
             version = int(fact["version"].split("#")[1])
             price = (fact["effective_at_ms"], version, fact["tiers"][0]["price_micro_usd"])
             self.prices[fact["sku"]].append(price)
-        elif name == "Charged":
-            self._charged(data, cause[1])
+        elif own.name == "Charged":
+            self._charged(own.data, own.cause.data)
 
     def _charged(self, data: Json, settled: Json) -> None:
         run = data["run_id"]

@@ -14,11 +14,15 @@ from orca_schemas.codec import encode
 from orca_schemas.envelope import Envelope
 from orca_schemas.events.admin import NamespaceSet, PriceSet, PriceTier, QuotaSet
 from orca_schemas.events.client import TaskCancelRequested
-from orca_schemas.identifiers import CLUSTER, name_id
+from orca_schemas.events.node import LeaseTopUpRequested
+from orca_schemas.events.usage import TokensUsed
+from orca_schemas.identifiers import CLUSTER, derived_id, name_id
 from orca_schemas.model import EventData
-from orca_schemas.subjects import Kind, Role, Subject
-from orca_schemas.values import Period
+from orca_schemas.positions import Position
+from orca_schemas.subjects import Kind, Role, Stream, Subject
+from orca_schemas.values import Meter, Period, TokenClasses
 
+from tests.simulation.model import FORGER
 from tests.simulation.nodes import MODELS
 from tests.simulation.replicas import SimClock
 from tests.simulation.simlog import View
@@ -53,7 +57,7 @@ class People:
             if self.rng.random() < 0.7:
                 await self._say(self._of_account(namespace, NamespaceSet(admins=("root",))))
             for dimension in AMPLE:
-                await self._say(self._quota(namespace, dimension))
+                await self._say(self._quota(namespace, dimension, (0.5, 1, 1, 2)))
         for sku in SKUS:
             await self._say(self._price(sku))
 
@@ -71,8 +75,10 @@ class People:
             return self._bodies[self.rng.choice(self.tasks)[1]]
         if drawn < 0.80:
             return self._cancel()
-        if drawn < 0.87:
+        if drawn < 0.85:
             return self._nonsense()
+        if drawn < 0.88:
+            return self._forge()
         if drawn < 0.95:
             return self._quota(self.rng.choice(NAMESPACES), self.rng.choice(list(AMPLE)))
         return self._price(self.rng.choice(SKUS))
@@ -96,8 +102,10 @@ class People:
         subject = Subject(namespace, Kind.ACCOUNT, namespace, Role.ADMIN, "root", name)
         return self._message(subject, data)
 
-    def _quota(self, namespace: str, dimension: str) -> Outgoing:
-        factor = self.rng.choice((0, 0.5, 1, 1, 1, 2))
+    def _quota(
+        self, namespace: str, dimension: str, factors: tuple[float, ...] = (0, 0.3, 1, 1, 1, 1, 2)
+    ) -> Outgoing:
+        factor = self.rng.choice(factors)
         limit = None if self.rng.random() < 0.15 else int(AMPLE[dimension] * factor)
         period = Period.TOTAL if dimension == "tokens" else Period.CONCURRENT
         data = QuotaSet(dimension=dimension, limit=limit, period=period)
@@ -108,7 +116,9 @@ class People:
         tier = PriceTier(from_quantity=0, price_micro_usd=self.rng.randint(0, 5_000_000))
         data = PriceSet(sku=sku, tiers=(tier,), effective_at_ms=at_ms)
         id_ = str(name_id(Kind.PRICE, sku))
-        return self._message(Subject(CLUSTER, Kind.PRICE, id_, Role.ADMIN, "root", "PriceSet"), data)
+        return self._message(
+            Subject(CLUSTER, Kind.PRICE, id_, Role.ADMIN, "root", "PriceSet"), data
+        )
 
     def _submit(self) -> Outgoing:
         namespace, user = self.rng.choice(NAMESPACES), self.rng.choice(USERS)
@@ -166,6 +176,32 @@ class People:
         who = user if self.rng.random() < 0.7 else self.rng.choice(("root", "alice", "mallory"))
         subject = Subject(namespace, Kind.TASK, task, Role.CLIENT, who, "TaskCancelRequested")
         return self._message(subject, TaskCancelRequested(reason="no longer needed"))
+
+    def _forge(self) -> Outgoing:
+        """What a node says that is none, of a run and a fence that may come to be."""
+        rng, log = self.rng, self.view.log
+        ahead = log.last(Stream.PLACEMENT) + rng.choice((-3, 1, 2, 5, 1000))
+        fence = str(Position(Stream.PLACEMENT, log.epoch(Stream.PLACEMENT), max(1, ahead)))
+        namespace, task, _ = rng.choice(self.tasks)
+        head = {"run_id": self._some_run(), "attempt": 1, "fence": fence}
+        data: EventData
+        if rng.random() < 0.6:
+            record_id = derived_id(self.clock.now_ms(), "forged", rng.getrandbits(64))
+            classes = TokenClasses(output_text=rng.randint(1, 10**6))
+            more = {"record_id": record_id, "epoch": 1, "number": 1, "model": MODELS[0]}
+            role, data = Role.PROBE, TokensUsed(**head, **more, classes=classes)
+        else:
+            more = {"meter": Meter.TOKENS, "used": 1, "granted_tokens": 1}
+            role, data = Role.NODE, LeaseTopUpRequested(**head, **more)
+        name = type(data).__name__
+        return self._message(Subject(namespace, Kind.TASK, task, role, FORGER, name), data)
+
+    def _some_run(self) -> UUID:
+        """The run of a Placed that stands in the log, or of nothing."""
+        known = [one for one in self.view.log.all(Stream.PLACEMENT) if b"Placed" in one.body]
+        if not known or self.rng.random() < 0.2:
+            return derived_id(0, "nobody's")
+        return UUID(json.loads(self.rng.choice(known).body)["data"].get("run_id", str(UUID(int=1))))
 
     def _nonsense(self) -> Outgoing:
         rng = self.rng

@@ -10,7 +10,7 @@ from orca_runtime.errors import LogUnavailableError, StreamFullError
 from orca_runtime.log import Outgoing, Stored, StreamState
 from orca_runtime.memory_log import MemoryLog
 from orca_schemas.positions import Position
-from orca_schemas.subjects import Stream, parse_subject
+from orca_schemas.subjects import Stream
 
 from tests.simulation.faults import Faults
 
@@ -155,7 +155,7 @@ class View:
             while start < len(batch):
                 end = start + self.rng.randint(1, 64)
                 await self._pass()
-                while self.log.away:
+                while self.log.away:  # noqa: ASYNC110 - nobody is told of a broker
                     await asyncio.sleep(AWAY_S)
                 yield batch[start:end]
                 start = end
@@ -167,12 +167,3 @@ class View:
 
     async def close(self) -> None:
         """Nothing to let go of."""
-
-
-def is_subject(text: str) -> bool:
-    """Whether a subject is in order."""
-    try:
-        parse_subject(text)
-    except ValueError:
-        return False
-    return True

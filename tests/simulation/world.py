@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from orca_metering.decider import DECIDER as METERING
 from orca_placement.decider import DECIDER as PLACEMENT
 from orca_placement.heartbeats import Heartbeats
 from orca_runtime.decider import AnyDecider
-from orca_runtime.fold import fold_one, unfolded
+from orca_runtime.fold import Folded, fold_one, unfolded
 from orca_runtime.log import Stored
 from orca_runtime.shell import DeciderShell
 from orca_runtime.tables import state_digest
@@ -48,6 +49,8 @@ class Cast:
 
     deciders: dict[str, AnyDecider] = field(default_factory=lambda: dict(DECIDERS))
     shell: type[DeciderShell[Any]] = DeciderShell
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What holds while the world lives."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ class World:
         self.done: dict[str, int] = {}
         self.replicas = {
             name: [
-                Replica(decider, f"{name}-{at}", self.log, loop, self._rng(f"{name}-{at}"), cast.shell)
+                Replica(
+                    decider, f"{name}-{at}", self.log, loop, self._rng(f"{name}-{at}"), cast.shell
+                )
                 for at in range(2)
             ]
             for name, decider in cast.deciders.items()
@@ -175,6 +180,7 @@ class World:
             *watched,
             *leases,
             self._monitor(),
+            self._audit(),
             self._every(faults.crash_every_s, self._crash),
             self._every(faults.pause_every_s, self._pause),
             self._every(faults.outage_every_s, self._outage),
@@ -199,6 +205,20 @@ class World:
                 if fault is not None:
                     self.fail(f"law 9: {fault}")
 
+    async def _audit(self) -> None:
+        """I3 while all is moving: a replica's state is the fold of what it has seen."""
+        rng = self._rng("audit")
+        while self.faults.on:
+            await asyncio.sleep(rng.random() * TROUBLE_S / 2)
+            one = rng.choice(self._all())
+            decider, live = one.decider, one.shell.folded
+            seen = self.log.all(decider.stream)[: live.sequence]
+            folded = _fold(decider, unfolded(decider), seen)
+            same = state_digest(decider.state_type, folded.state) == state_digest(
+                decider.state_type, live.state
+            )
+            must(same, "I3", f"{one.name} at {live.sequence} is not the fold of its stream")
+
     def _all(self) -> list[Replica]:
         return [one for pair in self.replicas.values() for one in pair]
 
@@ -207,7 +227,7 @@ class World:
     async def _watch(self, replica: Replica) -> None:
         """The real heartbeat watch, for as long as the process lives, then the next one's."""
         while True:
-            while not replica.up:
+            while not replica.up:  # noqa: ASYNC110 - a process tells nobody that it starts
                 await asyncio.sleep(0.5)
             shell, beats = replica.shell, []
 
@@ -218,7 +238,7 @@ class World:
             nc = SimpleNamespace(subscribe=subscribe)
             bus: Any = _Bus(nc, replica.view)
             watch = asyncio.create_task(Heartbeats(shell, bus).run())
-            while replica.up and replica.shell is shell:
+            while replica.up and replica.shell is shell:  # noqa: ASYNC110 - nor that it ends
                 await asyncio.sleep(0.5)
             watch.cancel()
             for beat in beats:
@@ -293,7 +313,7 @@ class World:
             node.restart_probe()
         elif kind == "partition":
             node.linked = False
-            await asyncio.sleep(self.rng.choice((3, 15, 40, 90)))
+            await asyncio.sleep(self.rng.choice((3, 15, 40, 90, 110)))
             node.linked = True
         elif node.alive:
             node.die()
@@ -354,11 +374,10 @@ class World:
         for one in pair:
             for kept in one.snapshots.kept:
                 folds[f"snapshot {kept.folded.sequence} of {one.name}"] = one.snapshots.read(kept)
-        for name, folded in folds.items():
-            for stored in events[folded.sequence :]:
-                folded, _ = fold_one(decider, folded, stored)
-            folds[name] = folded
-        digests = {name: state_digest(adapter, folded.state) for name, folded in folds.items()}
+        digests = {
+            name: state_digest(adapter, _fold(decider, folded, events).state)
+            for name, folded in folds.items()
+        }
         digests |= {one.name: state_digest(adapter, one.shell.folded.state) for one in pair}
         must(len(set(digests.values())) == 1, "I3", f"{decider.role}: {digests}")
 
@@ -378,6 +397,12 @@ class World:
             self._same_state(pair)
 
 
+def _fold(decider: AnyDecider, folded: Folded[Any], events: list[Stored]) -> Folded[Any]:
+    for stored in events[folded.sequence :]:
+        folded, _ = fold_one(decider, folded, stored)
+    return folded
+
+
 class _Bus:
     """What the heartbeat watch needs of a log: a subscription, and whether it is connected."""
 
@@ -395,7 +420,9 @@ def simulate(seed: int, cast: Cast | None = None) -> Outcome:
     gc.disable()
     loop = VirtualLoop()
     try:
-        return loop.run_until_complete(_simulate(seed, cast or Cast(), loop))
+        cast = cast or Cast()
+        with cast.around():
+            return loop.run_until_complete(_simulate(seed, cast, loop))
     finally:
         _close(loop)
         gc.enable()
