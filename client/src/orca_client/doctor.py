@@ -15,7 +15,7 @@ from nats.errors import Error as NatsError
 from orca_schemas.asks import Nodes, Status
 from orca_schemas.subjects import Stream
 
-from orca_client import sql
+from orca_client import deadletters, sql
 from orca_client.connection import Connection
 from orca_client.errors import (
     BrokerUnreachableError,
@@ -87,6 +87,7 @@ async def _bus(
     yield await _clock(connection)
     for finding in await asyncio.gather(*(_service(connection, name) for name in SERVICES)):
         yield finding
+    yield await _letters(connection)
     for finding in await _nodes(connection):
         yield finding
 
@@ -164,6 +165,21 @@ async def _service(connection: Connection, name: str) -> Finding:
         remedy = "it is behind; watch whether it catches up"
         return Finding(Level.WARN, name, f"{seen} ({waiting})", remedy)
     return Finding(Level.OK, name, seen)
+
+
+async def _letters(connection: Connection) -> Finding:
+    """Inputs that no service could handle and that nobody settled."""
+    what = "dead letters"
+    try:
+        count = await deadletters.count(connection)
+    except RefusedError as error:
+        return Finding(Level.FAIL, what, str(error), "see the services above")
+    if count is None:
+        return Finding(Level.WARN, what, "not every service says", "see the services above")
+    if count:
+        remedy = "orca deadletter list; then redrive or drop each"
+        return Finding(Level.WARN, what, f"{count} open", remedy)
+    return Finding(Level.OK, what, "none open")
 
 
 async def _nodes(connection: Connection) -> list[Finding]:

@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from orca_client.cli import (
     admin,
     cancel,
+    deadletter,
     describe,
     doctor,
     exits,
@@ -60,7 +61,7 @@ def _options(
     )
 
 
-for _group in (stack, submit, get, describe, logs, cancel, admin, past, sql, doctor):
+for _group in (stack, submit, get, describe, logs, cancel, deadletter, admin, past, sql, doctor):
     _group.register(app)
 
 
