@@ -1,0 +1,1 @@
+"""Faults at seeded moments on the real stack under load, and the verdict after them."""
