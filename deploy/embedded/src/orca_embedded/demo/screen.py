@@ -17,7 +17,7 @@ from orca_embedded.demo.checks import Check
 from orca_embedded.demo.play import Play, Played
 from orca_embedded.demo.story import PRICES, QUOTAS
 
-WIDTH = 106
+WIDTH = 108
 CODE_STYLES = {"succeeded": "green", "quota_exhausted": "yellow", "refused": "red"}
 DEFAULTS = (
     "Development defaults in use: broker open on 127.0.0.1, single user, no authentication · "
