@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from orca_placement.attempts import backoff_ms
-from orca_placement.limits import BACKOFF_MAX_MS, FORGET_MS, STOP_GRACE_MS
+from orca_placement.limits import BACKOFF_MAX_MS, FORGET_MS
+from orca_schemas.limits import STOP_GRACE_MS
 from orca_schemas.values import Outcome
 
 FAILED = Outcome.FAILED

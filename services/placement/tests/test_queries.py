@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from orca_placement import queries
-from orca_placement.limits import STOP_GRACE_MS
+from orca_schemas.limits import STOP_GRACE_MS
 from orca_schemas.values import Outcome
 
 GIB = 1024

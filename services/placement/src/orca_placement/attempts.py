@@ -8,6 +8,7 @@ from orca_runtime.recorded import Recorded
 from orca_schemas.events.common import Noted, StartNoted
 from orca_schemas.events.node import OrderRefused, TaskFinished, TaskStarted
 from orca_schemas.events.placement import AttemptEnded, Released, StopOrdered
+from orca_schemas.limits import STOP_GRACE_MS
 from orca_schemas.manifest import OnNodeLoss
 from orca_schemas.model import EventData
 from orca_schemas.values import MeterEnd, Outcome, Reason
@@ -15,7 +16,7 @@ from orca_schemas.values import MeterEnd, Outcome, Reason
 from orca_placement.draft import Draft, nothing
 from orca_placement.evolve import RETRIED
 from orca_placement.feasible import fits_empty
-from orca_placement.limits import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, STOP_GRACE_MS
+from orca_placement.limits import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from orca_placement.schedule import Scope, schedule
 from orca_placement.state import Attempt, Phase, Run, State, run_request
 

@@ -11,11 +11,11 @@ from orca_runtime.recorded import Recorded
 from orca_runtime.shell import DeciderShell
 from orca_runtime.speculate import Observation
 from orca_schemas.events.placement import LeaseUpdated, Placed, StopOrdered
+from orca_schemas.limits import LEASE_TTL_MS
 from orca_schemas.positions import Position
 from orca_schemas.subjects import hint_subject, telemetry_subject
 
 from orca_placement.commands import observe_beat, observe_silence
-from orca_placement.limits import LEASE_TTL_MS
 from orca_placement.state import State
 
 LOOK_S = 1.0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from orca_runtime.decider import MAX_DECISION_EVENTS
+from orca_schemas.limits import LEASE_TTL_MS, LOSS_MARGIN_MS, STOP_GRACE_MS
 
-LEASE_TTL_MS = 30_000
-"""A node that was silent for so long is lost."""
-STOP_GRACE_MS = 10_000
-"""Between SIGTERM and SIGKILL."""
-LOSS_MARGIN_MS = 5_000
-"""What a watchdog on the lost node may be late."""
 LOSS_WAIT_MS = LEASE_TTL_MS + STOP_GRACE_MS + LOSS_MARGIN_MS
-"""After a loss: when a container whose manifest accepts the watchdog is surely gone."""
+"""After a loss: when a container whose manifest accepts the watchdog is surely gone.
+
+A loss is itself LEASE_TTL_MS of silence, so the wait is longer than the sum needs to be by one
+LEASE_TTL_MS: what a step of this host's clock, by which timers go, may take from it.
+"""
 
 NEVER_FITS_GRACE_MS = 10_000
 """Nodes may still be joining: so long a request that fits none of them is kept."""
