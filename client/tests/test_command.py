@@ -15,12 +15,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from orca_client.answers import CostRow, Costs
 from orca_client.connection import Connection
 from orca_client.submit import submit
 from orca_runtime import streams
 from orca_runtime.testing_nats import NatsServer, running_nats
 from orca_schemas.asks import (
+    CostRow,
+    Costs,
     GpuRow,
     Gpus,
     History,

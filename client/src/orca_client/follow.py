@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
-from orca_client.answers import CostRow, Costs, RunQuery
+from orca_schemas.asks import CostRow, Costs, RunQuery
+
 from orca_client.connection import Connection
 from orca_client.errors import NoAnswerError
 from orca_client.view import TaskView, some_views, views

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orca_schemas.spec import TaskSpec
 from orca_schemas.units import Amount, UnixMs
-from orca_schemas.values import Gpu, Hold, Inventory, Outcome, Reason, Slot
+from orca_schemas.values import Gpu, Hold, Inventory, Meter, MissingRange, Outcome, Reason, Slot
 
 MAX_ROWS = 1000
 
@@ -178,10 +178,70 @@ class PriceRow(_Body):
     version: str
 
 
+class PriceQuery(_Body):
+    """Which prices: those of one sku, or all."""
+
+    sku: str | None = None
+    limit: int = Field(default=MAX_ROWS, ge=1, le=MAX_ROWS)
+
+
 class Prices(_Body):
     """The answer of ``billing.prices``."""
 
     prices: tuple[PriceRow, ...]
+
+
+class RunQuery(_Body):
+    """Which runs: one, those of a task, those of a namespace, or all; newest first."""
+
+    run_id: UUID | None = None
+    task_id: UUID | None = None
+    namespace: str | None = None
+    limit: int = Field(default=MAX_ROWS, ge=1, le=MAX_ROWS)
+
+
+class CostRow(_Body):
+    """What one run costs so far, in 1e-12 USD; ``unpriced`` lines found no price in force."""
+
+    run_id: UUID
+    task_id: UUID
+    namespace: str
+    total_pico_usd: int
+    unpriced: int
+    final: bool
+
+
+class Costs(_Body):
+    """The answer of ``billing.cost``."""
+
+    runs: tuple[CostRow, ...]
+
+
+class UsedRow(_Body):
+    """One meter of a run: ``used`` in tokens, or in milli-GPU (milli-core) milliseconds."""
+
+    meter: Meter
+    model: str
+    used: int
+
+
+class UsageRow(_Body):
+    """What one run used so far. ``waiting_for`` is promised and has not come."""
+
+    run_id: UUID
+    task_id: UUID
+    namespace: str
+    used: tuple[UsedRow, ...]
+    used_tokens: int
+    released_at_ms: UnixMs | None
+    final: bool
+    waiting_for: tuple[MissingRange, ...]
+
+
+class Usages(_Body):
+    """The answer of ``metering.usage``."""
+
+    runs: tuple[UsageRow, ...]
 
 
 class HistoryEvent(_Body):

@@ -26,9 +26,18 @@ _OWN = {
     "placement.nodes": Question(None, asks.Nodes),
     "placement.gpus": Question(None, asks.Gpus),
     "placement.desired": Question(None, asks.Desired),
-    "billing.prices": Question(None, asks.Prices),
+    "metering.usage": Question(asks.RunQuery, asks.Usages),
+    "billing.cost": Question(asks.RunQuery, asks.Costs),
+    "billing.prices": Question(asks.PriceQuery, asks.Prices),
 }
 _SERVICES = ("admission", "placement", "metering", "billing")
 
-QUESTIONS = _OWN | {f"{service}.status": Question(None, asks.Status) for service in _SERVICES}
+_OF_ALL = {
+    "status": Question(None, asks.Status),
+    "deadletters": Question(asks.DeadLetterQuery, asks.DeadLetters),
+}
+
+QUESTIONS = _OWN | {
+    f"{service}.{verb}": question for service in _SERVICES for verb, question in _OF_ALL.items()
+}
 """By ``<service>.<verb>``."""

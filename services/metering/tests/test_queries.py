@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from orca_metering.queries import UsageQuery, usage
+from orca_metering.queries import usage
+from orca_schemas.asks import RunQuery
 from orca_schemas.identifiers import derived_id, name_id
 from orca_schemas.values import Meter, MissingRange
 
@@ -22,13 +23,13 @@ def state(world: Any, say: Any) -> Any:
 
 
 def asked(state: Any, asker: str = "_cluster", **query: Any) -> list[UUID]:
-    answer = usage(state, UsageQuery(**query), SimpleNamespace(namespace=asker))
+    answer = usage(state, RunQuery(**query), SimpleNamespace(namespace=asker))
     return [row.run_id for row in answer.runs]
 
 
 def test_a_run_is_shown_with_what_it_used_and_waits_for(state: Any, say: Any) -> None:
     """Totals per meter and model, and the promised numbers that lack."""
-    answer = usage(state, UsageQuery(run_id=say.RUN), SimpleNamespace(namespace=say.TEAM))
+    answer = usage(state, RunQuery(run_id=say.RUN), SimpleNamespace(namespace=say.TEAM))
     (row,) = answer.runs
     assert [(used.meter, used.model, used.used) for used in row.used] == [
         (Meter.GPU, "A100", 10**6),

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from orca_schemas.asks import History, HistoryEvent, TaskQuery
+from orca_schemas.asks import CostRow, History, HistoryEvent, TaskQuery
 from orca_schemas.positions import Position
 from orca_schemas.subjects import parse_subject
 from orca_schemas.values import Reason, ReasonCode
 
-from orca_client.answers import CostRow
 from orca_client.cli import exits, screen, words
 from orca_client.cli.context import with_connection
 from orca_client.cli.get import JSON, view_json

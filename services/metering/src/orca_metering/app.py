@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from orca_runtime.asks import Verb
 from orca_runtime.projector import Projector
 from orca_runtime.service import Service
+from orca_schemas.asks import RunQuery
 
 from orca_metering.clickhouse import TASK_STREAMS, USAGE_STREAMS, task_sink, usage_sink
 from orca_metering.decider import DECIDER
-from orca_metering.queries import UsageQuery, usage
+from orca_metering.queries import usage
 from orca_metering.settings import Settings
 
 
@@ -26,6 +27,6 @@ def projectors(settings: Settings) -> Sequence[Projector]:
 SERVICE = Service(
     name="metering",
     decider=DECIDER,
-    verbs={"usage": Verb(UsageQuery, usage)},
+    verbs={"usage": Verb(RunQuery, usage)},
     projectors=projectors,
 )
