@@ -26,6 +26,7 @@ from orca_runtime.errors import (
 )
 from orca_runtime.fold import Folded, fold_one, unfolded
 from orca_runtime.inbox import Inbox
+from orca_runtime.integrity import check_marks, marks_of
 from orca_runtime.lease import Lease
 from orca_runtime.log import EventLog
 from orca_runtime.metrics import DeciderMetrics
@@ -76,6 +77,8 @@ class DeciderShell(Generic[S]):
         self.reason = "starting"
         self.on_event: list[Callable[[Recorded], None]] = []
         self._timers = Timers(decider)
+        self._full = ""
+        """That the own stream was full, until an append succeeds again."""
         self._ends_at_due: dict[str, int] | None = None
         self._left_over: list[Input] = []
         self._inbox = Inbox(decider, log)
@@ -111,6 +114,8 @@ class DeciderShell(Generic[S]):
                 self.metrics.conflicts.inc()
                 self._stand_down(f"a rival wrote: {error}")
             except (LogUnavailableError, StreamFullError) as error:
+                if isinstance(error, StreamFullError):
+                    self._full = f"stood down: {error}"
                 self._stand_down(str(error))
                 await asyncio.sleep(RETRY_S)
             except (IntegrityError, UnknownEventError) as error:
@@ -124,7 +129,9 @@ class DeciderShell(Generic[S]):
 
     async def _catch_up(self) -> None:
         """Fold the own stream to its end and check that every input done still exists."""
+        marks = await marks_of(self.log, self.decider.stream)
         own = await self.log.state(self.decider.stream)
+        check_marks(own, marks)
         if self.epoch and own.epoch != self.epoch:
             self.folded = unfolded(self.decider)
         self.epoch = own.epoch
@@ -134,7 +141,7 @@ class DeciderShell(Generic[S]):
         await self._fold_to(own.last_sequence)
         await self._check_cursor()
         self._timers.reset(self.folded.state)
-        self.ready, self.reason = True, "standing by"
+        self.ready, self.reason = True, self._full or "standing by"
         self.metrics.ready.set(1)
 
     async def _fold_to(self, end: int) -> None:
@@ -227,6 +234,7 @@ class DeciderShell(Generic[S]):
             expected = self.folded.sequence
             await self.log.append(self.decider.stream, expected, spec.outgoing)
             self.metrics.append_seconds.observe((time.time_ns() - appending_ns) / 1e9)
+            self._full = ""
         self._commit(inputs, spec, started_ns)
 
     async def _gather(self) -> list[Input]:
