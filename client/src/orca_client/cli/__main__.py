@@ -23,6 +23,7 @@ from orca_client.cli import (
     screen,
     sql,
     stack,
+    streams,
     submit,
 )
 from orca_client.cli.context import make_settings
@@ -61,7 +62,20 @@ def _options(
     )
 
 
-for _group in (stack, submit, get, describe, logs, cancel, deadletter, admin, past, sql, doctor):
+for _group in (
+    stack,
+    submit,
+    get,
+    describe,
+    logs,
+    cancel,
+    deadletter,
+    admin,
+    past,
+    streams,
+    sql,
+    doctor,
+):
     _group.register(app)
 
 
