@@ -11,13 +11,14 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from orca_client.connection import Connection
-from orca_client.submit import submit
+from orca_client.submit import cancel, submit
 from orca_schemas.asks import History, Quotas, TaskQuery
 from stack_kit import (
     START_S,
@@ -29,6 +30,7 @@ from stack_kit import (
     free_port,
     make_namespace,
     manifest,
+    row,
     running_stack,
 )
 
@@ -84,6 +86,12 @@ def alive(pids: list[int]) -> list[int]:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 found.append(pid)
     return found
+
+
+async def runs(connection: Connection, task_id: uuid.UUID) -> bool:
+    """Whether placement says that the task runs."""
+    found = await row(connection, "placement", task_id)
+    return found is not None and found.phase == "running"
 
 
 def problem_of(done: subprocess.CompletedProcess[str]) -> str:
@@ -149,15 +157,18 @@ class TestLife:
         assert (row["restarts"], row["last_exit"]) == (1, -signal.SIGKILL)
 
     async def test_history_and_quota_survive_down_and_up(self, detached: Home) -> None:
-        """Given a task ran, when the stack is stopped and started, all is as it was.
+        """Given a task ran and one runs, when the stack is stopped and started, all is as it was.
 
-        Neither ``down`` nor Ctrl-C leaves a process behind.
+        Neither ``down`` nor Ctrl-C leaves a process of the stack behind; the running task runs
+        on, and the next ``up`` finds it again.
         """
         stack = detached.stack()
         async with await Connection.open(stack.nats_url, "alice") as alice:
             await make_namespace(alice, "team-alpha", {"tasks": 7})
+            sleeper = await submit(alice, manifest("sleeper", "team-alpha", ["sleep", "300"]))
             made = await submit(alice, manifest("kept", "team-alpha", ["/bin/true"]))
             assert (await ended(alice, made.task_id)).outcome == "succeeded"
+            await eventually("the sleeper runs", lambda: runs(alice, sleeper.task_id))
             query = TaskQuery(task_id=made.task_id)
             before = await alice.ask(History, "admission", "history", query)
         pids = detached.pids()
@@ -166,6 +177,10 @@ class TestLife:
         with running_stack(detached.path, "node-1") as again:
             async with await Connection.open(again.nats_url, "alice") as alice:
                 after = await alice.ask(History, "admission", "history", query)
+                await eventually("it runs on", lambda: runs(alice, sleeper.task_id))
+                await cancel(alice, "team-alpha", sleeper.task_id, "enough")
+                found = await ended(alice, sleeper.task_id)
+                assert (found.outcome, found.attempt) == ("cancelled", 1)
                 quota = await alice.ask(Quotas, "admission", "quota")
             pids = Home(detached.path, 0, 0).pids()
             assert again.process is not None

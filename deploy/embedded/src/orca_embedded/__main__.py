@@ -140,7 +140,7 @@ def _down(settings: StackSettings, _: argparse.Namespace) -> int:
     deadline = time.monotonic() + DOWN_S
     while time.monotonic() < deadline:
         if not in_use(settings.home()):
-            print("orca: stopped; state is kept")
+            print("orca: stopped; state is kept, and running tasks run on for the next orca up")
             return 0
         time.sleep(0.1)
     raise StackProblem(f"process {state['pid']} did not stop in {DOWN_S:.0f} s", EX_UNAVAILABLE)
