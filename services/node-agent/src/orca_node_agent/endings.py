@@ -42,18 +42,21 @@ def ending_of(observed: AttemptObserved, stop: StopRecord | None) -> Ending:
 def _judge(observed: AttemptObserved, stop: StopRecord | None) -> tuple[Outcome, str]:
     if observed.out_of_memory:
         return Outcome.OUT_OF_MEMORY, "killed: it used more memory than it asked for"
-    if observed.exit_code == 0:
-        return Outcome.SUCCEEDED, ""
     if stop is not None and _ended_after(observed, stop):
         return stop.outcome, stop.message
+    if observed.exit_code == 0:
+        return Outcome.SUCCEEDED, ""
     if observed.lost or observed.exit_code is None:
         return Outcome.NODE_LOST, LOST_MESSAGE
     return Outcome.FAILED, exit_text(observed.exit_code)
 
 
 def _ended_after(observed: AttemptObserved, stop: StopRecord) -> bool:
+    """Whether the stop came first. Who is told to end and ends well was still told to end; but a
+    clean exit is taken for the stop's only where it is surely later."""
     finished_at_ms = observed.finished_at_ms
-    return finished_at_ms is None or finished_at_ms + CLOCK_GRAIN_MS >= stop.asked_at_ms
+    grain_ms = 0 if observed.exit_code == 0 else CLOCK_GRAIN_MS
+    return finished_at_ms is None or finished_at_ms + grain_ms >= stop.asked_at_ms
 
 
 def exit_text(code: int) -> str:

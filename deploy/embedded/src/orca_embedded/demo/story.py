@@ -109,7 +109,7 @@ REST = (
         waits=("PlacementDeferred", ReasonCode.CAPACITY_GPU),
     ),
     Part(
-        "team-beta", "runaway", ("H100", 1, 100), 20_000, "code", 600, 60.0,
+        "team-beta", "runaway", ("H100", 1, 100), 20_000, "code", 200, 60.0,
         Outcome.QUOTA_EXHAUSTED,
     ),
     Part("team-beta", "code-review", ("H100", 1, 50), 50_000, "code", 12, 3.0, Outcome.SUCCEEDED),
