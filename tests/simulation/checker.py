@@ -63,6 +63,13 @@ class Input:
             self.data, self.readable = {}, False
 
 
+def _kind(data: Json) -> str:
+    """What an event of many meanings says, for the counts."""
+    if data.get("missing"):
+        return "with missing"
+    return str(data.get("fact", {}).get("kind") or data.get("outcome") or "")
+
+
 def is_read(service: str, given: Input) -> bool:
     """Whether a service must answer a message: of a type that it reads, or no event at all."""
     names = READS[service].get(given.stored.stream)
@@ -130,7 +137,7 @@ class Checker:
         own.previous = blake2b(stored.body, digest_size=16).hexdigest()
         must(envelope["time"] >= own.time, "law 4", f"{stored.position} goes back in time")
         own.time = envelope["time"]
-        self.counts[f"{own.name} {given.name}"] += 1
+        self.counts[f"{own.name} {given.name} {_kind(given.data)}".strip()] += 1
         cause = self._cause(given, envelope, own)
         self._id(given, envelope, own)
         if given.name == "InputDeadLettered":

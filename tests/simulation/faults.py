@@ -28,6 +28,11 @@ class Faults:
     full_every_s: float
     node_every_s: float
     clock_every_s: float
+    blackout_every_s: float
+    withheld: float
+    """Usage records that come only after metering's grace, or never."""
+    small_bounds: bool
+    """Decisions and groups of a few events, so that the rest is owed to timers and turns."""
     on: bool = True
 
 
@@ -53,4 +58,7 @@ def draw(rng: Random) -> Faults:
         full_every_s=some(40.0, 120.0),
         node_every_s=some(15.0, 60.0),
         clock_every_s=some(20.0, 60.0),
+        blackout_every_s=some(60.0, 120.0),
+        withheld=0.02 if rng.random() < 0.15 else 0.0,
+        small_bounds=rng.random() < 0.4,
     )

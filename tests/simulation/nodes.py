@@ -126,6 +126,7 @@ class Node:
         self.bodies: dict[tuple[UUID, int], Body] = {}
         self.spool: deque[tuple[Outgoing, tuple[Any, ...] | None]] = deque()
         self.sent: list[Outgoing] = []
+        self.withheld: list[tuple[Outgoing, tuple[Any, ...] | None]] = []
         self._acted = (0, 0)
         self._renewed_s = 0.0
         self._no_work_before_s = 0.0
@@ -142,7 +143,9 @@ class Node:
         self.boot_id = derived_id(0, self.name, self.boots)
         if disk_lost:
             self.site.lost.update(key for _, key in self.spool if key is not None)
+            self.site.lost.update(key for _, key in self.withheld if key is not None)
             self.spool.clear()
+            self.withheld.clear()
             self.bodies.clear()
             self.sent.clear()
             self._acted, self.epoch = (0, 0), self.epoch + 1
@@ -414,6 +417,18 @@ class Node:
         self.site.produced.add(full)
         about = (Kind.TASK, body.namespace, str(given.task_id))
         self._say(*about, record, (meter, count.last_number), Role.PROBE, full)
+        faults = self.view.log.faults
+        if faults.on and self.rng.random() < faults.withheld:
+            self.withheld.append(self.spool.pop())
+
+    def let_go(self) -> None:
+        """Send half of what was withheld, long after; the other half never."""
+        for message, key in self.withheld:
+            if key is not None and self.rng.random() < 0.5:
+                self.site.lost.add(key)
+            else:
+                self.spool.append((message, key))
+        self.withheld.clear()
 
     def restart_probe(self) -> None:
         """Begin another epoch: what is counted from now on is numbered from 1 again."""

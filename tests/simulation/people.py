@@ -133,6 +133,11 @@ class People:
         body = {"type": "orca.TaskSubmitted.v1", "data": {"manifest": document}}
         id_ = f"submit/{self.rng.getrandbits(64)}"
         message = Outgoing(str(subject), json.dumps(body).encode(), id_)
+        if self.tasks and self.rng.random() < 0.04:
+            # Somebody else's task id, or one's own again with another manifest.
+            stolen = self.rng.choice(self.tasks)[1]
+            subject = subject._replace(id=stolen)
+            return Outgoing(str(subject), json.dumps(body).encode(), id_)
         self.tasks.append((namespace, task, user))
         self._bodies[task] = message
         return message

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+from orca_admission import reserve as admission_reserve
 from orca_admission.decider import DECIDER as ADMISSION
 from orca_billing.decider import DECIDER as BILLING
 from orca_metering.decider import DECIDER as METERING
+from orca_placement import draft as placement_draft
 from orca_placement.decider import DECIDER as PLACEMENT
 from orca_placement.heartbeats import Heartbeats
+from orca_runtime import shell as shell_module
 from orca_runtime.decider import AnyDecider
 from orca_runtime.fold import Folded, fold_one, unfolded
 from orca_runtime.log import Stored
@@ -37,9 +41,17 @@ DECIDERS: dict[str, AnyDecider] = {
     "metering": METERING,
     "billing": BILLING,
 }
+SMALL: tuple[tuple[Any, str, int], ...] = (
+    (shell_module, "GROUP_INPUTS", 5),
+    (shell_module, "GROUP_EVENTS", 7),
+    (admission_reserve, "MAX_DECISION_EVENTS", 4),
+    (placement_draft, "MAX_EVENTS", 3),
+)
 TROUBLE_S = 120.0
 REST_S = 3000.0
 """Virtual seconds in which all must come to rest: metering's grace alone is 900."""
+GRACE_S = 1000.0
+"""Longer than metering waits for missing records."""
 DAYS_MS = 86_400_000
 
 
@@ -187,6 +199,7 @@ class World:
             self._every(faults.full_every_s, self._full),
             self._every(faults.node_every_s, self._node_trouble),
             self._every(faults.clock_every_s, self._clock_trouble),
+            self._every(faults.blackout_every_s, self._blackout),
         ]
 
     async def _every(self, mean_s: float, trouble: Callable[[], Awaitable[None]]) -> None:
@@ -287,6 +300,15 @@ class World:
         if not replica.up:
             replica.start()
 
+    async def _blackout(self) -> None:
+        """Everything that decides ends at once."""
+        for replica in self._all():
+            replica.crash(disk_lost=self.rng.random() < 0.5)
+        await asyncio.sleep(self.rng.random() * 10)
+        for replica in self._all():
+            if not replica.up:
+                replica.start()
+
     async def _pause(self) -> None:
         replica = self.rng.choice(self._all())
         view = replica.view
@@ -332,6 +354,10 @@ class World:
         for node in self.nodes:
             node.calm = True
         rest_by_s = self.loop.now_s + REST_S
+        if any(node.withheld for node in self.nodes):
+            await asyncio.sleep(GRACE_S)
+            for node in self.nodes:
+                node.let_go()
         restless: str | None = "not looked yet"
         while restless is not None:
             await asyncio.sleep(5)
@@ -403,6 +429,16 @@ def _fold(decider: AnyDecider, folded: Folded[Any], events: list[Stored]) -> Fol
     return folded
 
 
+@contextmanager
+def bounds(faults: Faults) -> Iterator[None]:
+    """Make the bounds of decisions and groups small where this world wants that."""
+    with ExitStack() as stack:
+        if faults.small_bounds:
+            for module, name, value in SMALL:
+                stack.enter_context(patch.object(module, name, value))
+        yield
+
+
 class _Bus:
     """What the heartbeat watch needs of a log: a subscription, and whether it is connected."""
 
@@ -421,7 +457,7 @@ def simulate(seed: int, cast: Cast | None = None) -> Outcome:
     loop = VirtualLoop()
     try:
         cast = cast or Cast()
-        with cast.around():
+        with cast.around(), bounds(draw(Random(f"{seed}/faults"))):
             return loop.run_until_complete(_simulate(seed, cast, loop))
     finally:
         _close(loop)
