@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -40,6 +41,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run; returns the exit code: 0 fine, 1 something differs, 2 usage, 69 no broker."""
     options = _parser().parse_args(given)
     configure("streams", "ERROR")
+    logging.getLogger("orca_runtime").setLevel(logging.ERROR)
     try:
         settings = StreamsSettings()
         if options.store_bytes is not None:

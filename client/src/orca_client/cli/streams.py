@@ -40,13 +40,17 @@ def _passing_on(name: str) -> Callable[[typer.Context], int]:
 
 def _become(settings: ClientSettings, arguments: list[str]) -> int:
     """Become the runtime's program; returns only where that is not installed."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        screen.note("the runtime is not installed; install it: pip install orca-runtime")
-        return exits.UNAVAILABLE
-    os.environ["ORCA_NATS_URL"] = settings.nats_url
+    if importlib.util.find_spec(PACKAGE) is not None:
+        sys.stdout.flush()
+        command = [sys.executable, "-m", f"{PACKAGE}.streams_tool", *arguments]
+        os.execve(sys.executable, command, os.environ | _environment(settings))  # noqa: S606
+    screen.note("the runtime is not installed; install it: pip install orca-runtime")
+    return exits.UNAVAILABLE
+
+
+def _environment(settings: ClientSettings) -> dict[str, str]:
+    found = {"ORCA_NATS_URL": settings.nats_url}
     if settings.nats_user is not None and settings.nats_password is not None:
-        os.environ["ORCA_NATS_USER"] = settings.nats_user
-        os.environ["ORCA_NATS_PASSWORD"] = settings.nats_password.get_secret_value()
-    sys.stdout.flush()
-    command = [sys.executable, "-m", f"{PACKAGE}.streams_tool", *arguments]
-    os.execv(sys.executable, command)  # noqa: S606
+        found["ORCA_NATS_USER"] = settings.nats_user
+        found["ORCA_NATS_PASSWORD"] = settings.nats_password.get_secret_value()
+    return found
