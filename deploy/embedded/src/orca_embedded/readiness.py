@@ -33,12 +33,19 @@ async def wait_for(
     raise StackProblem(f"{what} did not become ready in {limit_s:.0f} s: {hint()}", EX_UNAVAILABLE)
 
 
+async def _connect(settings: StackSettings) -> Client:
+    """Connect at once or not at all: nats-py would try a refused connection for two minutes."""
+    _, writer = await asyncio.open_connection("127.0.0.1", settings.nats_port)
+    writer.close()
+    return await nats.connect(
+        settings.nats_url(), connect_timeout=2, allow_reconnect=False, error_cb=_quiet
+    )
+
+
 async def broker_answers(settings: StackSettings) -> bool:
     """Whether the broker takes connections and its JetStream answers."""
     try:
-        nc = await nats.connect(
-            settings.nats_url(), connect_timeout=1, allow_reconnect=False, error_cb=_quiet
-        )
+        nc = await _connect(settings)
     except (NatsError, OSError, TimeoutError):
         return False
     try:
@@ -52,7 +59,7 @@ async def broker_answers(settings: StackSettings) -> bool:
 
 async def declare_streams(settings: StackSettings) -> None:
     """Make the streams of the log, or check that they are what this release declares."""
-    nc = await nats.connect(settings.nats_url(), connect_timeout=2)
+    nc = await _connect(settings)
     try:
         await streams.apply(nc, settings.max_store_bytes)
     finally:
@@ -75,7 +82,7 @@ async def clickhouse_answers(settings: StackSettings) -> bool:
 async def services_not_ready(settings: StackSettings) -> dict[str, str]:
     """Each decider that is not ready and active, and why; plus nodes that placement lacks."""
     try:
-        nc = await nats.connect(settings.nats_url(), connect_timeout=1, allow_reconnect=False)
+        nc = await _connect(settings)
     except (NatsError, OSError, TimeoutError) as error:
         return {"nats": str(error)}
     try:
