@@ -230,13 +230,13 @@ def fold_in_memory(events: Sequence[Stored]) -> float:
 
 async def start_to_ready(server: NatsServer, data_dir: Path) -> dict[str, float]:
     """Start admission; seconds until it is ready, and its peak memory by then."""
-    port = _free_port()
+    port = free_port()
     env = os.environ | {
         "ORCA_NATS_URL": server.url, "ORCA_DATA_DIR": str(data_dir),
         "ORCA_METRICS_PORT": str(port), "ORCA_LOG_LEVEL": "ERROR",
     }  # fmt: skip
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "orca_admission"], env=env)  # noqa: ASYNC220
+    process = subprocess.Popen([sys.executable, "-W", "ignore", "-m", "orca_admission"], env=env)  # noqa: ASYNC220
     try:
         up_s = await _metrics_say(port, "orca_inputs", began)
         ready_s = await _metrics_say(port, 'orca_ready{service="admission"} 1.0', began)
@@ -259,7 +259,8 @@ async def _metrics_say(port: int, words: str, began: float) -> float:
     raise AssertionError(f"not {words!r} in {READY_LIMIT_S} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -302,6 +303,7 @@ async def replay(server: NatsServer, events: int) -> dict[str, Any]:
         await asyncio.sleep(1)
         warm = [await start_to_ready(server, Path(folder)) for _ in range(3)]
         found["snapshot"] = _newest_snapshot(Path(folder, "snapshots"))
+        found["snapshot"]["tail"] = end - found["snapshot"]["at"]
     found["from_zero"] = cold | {"events_per_s": end / (cold["ready_s"] - cold["process_up_s"])}
     found["from_snapshot"] = {key: statistics.median(one[key] for one in warm) for key in warm[0]}
     return found
