@@ -54,6 +54,8 @@ class Move:
     stored: Stored
     event: Recorded
     changes: tuple[Change, ...]
+    task: str = "-"
+    """The task it was about and its user."""
 
 
 @dataclass
@@ -114,7 +116,7 @@ def changes(before: State, after: State, account: str) -> Iterator[Change]:
                 now.held - was.held,
                 now.committed - was.committed,
                 now.limit,
-                limit_changed=was.limit != now.limit or name not in old,
+                limit_changed=was.limit != now.limit,
             )
 
 
@@ -126,8 +128,14 @@ async def ledger(log: JetStreamLog, account: str, until: Moment, last: int) -> L
             moved = tuple(changes(found.folded.state, folded.state, account))
             found.folded = folded
             if moved:
-                found.add(Move(stored, event, moved))
+                found.add(Move(stored, event, moved, _task(folded.state, event)))
     return found
+
+
+def _task(state: State, event: Recorded) -> str:
+    """The task that an event is about, by name, and whose it is."""
+    run = state.run_of(event.subject.id)
+    return "-" if run is None else f"{run.name} ({run.user})"
 
 
 def why(event: Recorded) -> str:
@@ -206,21 +214,22 @@ def _row(move: Move, author: Author, only: str | None) -> tuple[str, ...]:
         text.clock(move.event.time_ms),
         f"#{move.event.position.sequence} {about.event}",
         ", ".join(moved),
-        about.id[:8] if about.kind.value == "task" else "-",
+        move.task,
         author.words(),
         why(move.event),
     )
 
 
 def _words(change: Change) -> str:
+    """``tokens +500`` is held, ``tokens used +500`` committed."""
     parts = []
-    if change.limit_changed:
-        parts.append(f"limit {_limit(change.limit)}")
     if change.held:
-        parts.append(f"held {change.held:+,}")
+        parts.append(f"{change.dimension} {change.held:+,}")
     if change.committed:
-        parts.append(f"used {change.committed:+,}")
-    return f"{change.dimension}: {' '.join(parts)}"
+        parts.append(f"{change.dimension} used {change.committed:+,}")
+    if change.limit_changed or not parts:
+        parts.append(f"{change.dimension} limit {_limit(change.limit)}")
+    return ", ".join(parts)
 
 
 def _limit(limit: int | None) -> str:
@@ -264,6 +273,7 @@ def _move_json(move: Move, author: Author) -> dict[str, Any]:
         "time_ms": move.event.time_ms,
         "event": move.event.subject.event,
         "id": move.event.subject.id,
+        "task": move.task,
         "changes": [
             {"dimension": one.dimension, "held": one.held, "committed": one.committed,
              "limit": one.limit, "limit_changed": one.limit_changed}
