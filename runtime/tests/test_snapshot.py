@@ -74,7 +74,10 @@ async def test_the_newest_valid_snapshot_is_read(
     assert loaded.state.total == sum(range(50))
 
 
-@pytest.mark.parametrize("harm", ["cut", "flipped", "no header", "other schema", "other stream"])
+@pytest.mark.parametrize(
+    "harm",
+    ["cut", "flipped", "no header", "other schema", "other stream", "newer format", "newer field"],
+)
 async def test_one_that_cannot_be_trusted_is_set_aside(
     log: MemoryLog, written: list[Path], tmp_path: Path, harm: str
 ) -> None:
@@ -93,6 +96,10 @@ async def test_one_that_cannot_be_trusted_is_set_aside(
             newest.write_bytes(_with(head, schema="0" * 32) + b"\n" + state)
         case "other stream":
             newest.write_bytes(_with(head, epoch=1) + b"\n" + state)
+        case "newer format":
+            newest.write_bytes(_with(head, format=99) + b"\n" + state)
+        case "newer field":
+            newest.write_bytes(_with(head, more="than is known here") + b"\n" + state)
     loaded = await _load(log, tmp_path)
     assert loaded is not None
     assert loaded.sequence == 20
@@ -131,3 +138,47 @@ async def test_they_are_offered_at_every_event_and_written_seldom(
     assert snapshots._writing is not None
     await snapshots._writing
     assert [path.name for path in _names(tmp_path, "*")] == [f"metering-{50:020d}.snapshot"]
+
+
+async def test_one_of_a_release_that_folds_otherwise_is_set_aside(
+    log: MemoryLog, written: list[Path], tmp_path: Path
+) -> None:
+    """Given snapshots of a release to which the same events meant something else, then this one
+    reads none of them, folds from zero, and its own snapshots are read by itself alone."""
+    other = FileSnapshots(TOY, log, tmp_path, fingerprint=lambda: "f" * 32)
+    assert await other.load() is None
+    assert _names(tmp_path, "*.snapshot") == []
+    shell = await _run(log, other, 50)
+    assert shell.folded.state.total == sum(range(50))
+    path = other.write(shell.folded, shell.epoch)
+    assert await other.read(path) == shell.folded
+    with pytest.raises(ValueError, match="meant something else"):
+        await FileSnapshots(TOY, log, tmp_path).read(path)
+
+
+async def test_the_fingerprint_is_computed_once_and_only_when_needed(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Given a fingerprint that counts how often it is asked for, then an empty folder costs none
+    and two snapshots one."""
+    asked: list[int] = []
+
+    def fingerprint() -> str:
+        asked.append(1)
+        return "f" * 32
+
+    snapshots = FileSnapshots(TOY, log, tmp_path, fingerprint=fingerprint)
+    assert await snapshots.load() is None
+    assert asked == []
+    shell = await _run(log, None, 50)
+    for _ in range(2):
+        snapshots.write(shell.folded, shell.epoch)
+    assert asked == [1]
+
+
+async def test_what_is_set_aside_does_not_pile_up(log: MemoryLog, tmp_path: Path) -> None:
+    """Given one damaged snapshot after another, then no more than KEPT are left lying."""
+    for number in range(KEPT + 3):
+        (tmp_path / f"metering-{number:020d}.snapshot").write_bytes(b"no snapshot")
+        assert await _load(log, tmp_path) is None
+    assert len(_names(tmp_path, "*.aside")) == KEPT
