@@ -16,7 +16,9 @@ from orca_node_agent.executor import (
     ExecutorUnavailableError,
     LogChunk,
 )
+from orca_node_agent.guard import Guard
 from orca_node_agent.identity import Identity
+from orca_node_agent.lease import Bodies
 from orca_node_agent.ledger import Ledger
 from orca_node_agent.records import Phase, key_of
 from orca_node_agent.spool import Spool, SpoolLimits
@@ -103,6 +105,7 @@ class Host:
             Ledger(self.spool, "node-1"),
             self.thread,
             self.identity,
+            Guard(path, Bodies("slow", "node-1", "")),
             SystemClock(),
             usage_url=lambda: "http://127.0.0.1:1/v1/usage",
             gpus=lambda: GpuState(frozenset(), True),

@@ -13,14 +13,19 @@ from typing import Any
 import structlog
 from orca_runtime.clock import Clock
 from orca_runtime.errors import LogUnavailableError
+from orca_schemas.limits import LEASE_TTL_MS
 from orca_schemas.subjects import telemetry_subject
 from orca_schemas.values import Inventory
 
+from orca_node_agent.boot import boot_clock_s
+from orca_node_agent.docker_engine import DEFAULT_DOCKER_HOST
 from orca_node_agent.endings import CLOCK_GRAIN_MS
 from orca_node_agent.executor import AttemptPhase, Executor, ExecutorUnavailableError
 from orca_node_agent.gpus import GpuBackend, GpuProbeError
+from orca_node_agent.guard import Guard
 from orca_node_agent.host import Capacity, inventory
 from orca_node_agent.identity import Identity
+from orca_node_agent.lease import Bodies
 from orca_node_agent.ledger import Ledger
 from orca_node_agent.meter import is_due
 from orca_node_agent.ports import Bus
@@ -56,6 +61,8 @@ class Options:
     usage_port: int = 0
     limits: SpoolLimits = field(default_factory=SpoolLimits)
     stop_tasks_on_exit: bool = False
+    docker_host: str = DEFAULT_DOCKER_HOST
+    lease_ttl_ms: int = LEASE_TTL_MS
 
 
 class Agent:
@@ -77,8 +84,11 @@ class Agent:
         self.spool = Spool(identity.data_dir / "spool.db", options.limits, clock.now_ms())
         self._ledger = ledger = Ledger(self.spool, options.node)
         self._publisher = Publisher(self.spool, ledger, self._thread, bus)
-        self._wishes = Wishes(options.node, bus, self.spool, ledger, self._thread, clock)
+        self._wishes = Wishes(options.node, bus, self.spool, ledger, self._thread)
         self._tail = LogTail(options.node, executor, self.spool, ledger, self._thread, bus)
+        bodies = Bodies(executor.name, options.node, options.docker_host)
+        self._guard = Guard(identity.data_dir, bodies, options.lease_ttl_ms)
+        self._beaten_s: float | None = None
         self.server = _server(options, identity, ledger, self._thread, clock)
         self._steward = Steward(
             executor,
@@ -86,6 +96,7 @@ class Agent:
             ledger,
             self._thread,
             identity,
+            self._guard,
             clock,
             usage_url=lambda: self.server.url,
             gpus=self._gpu_state,
@@ -139,8 +150,10 @@ class Agent:
         """Heartbeats depend on nothing but the clock and the broker."""
         subject = telemetry_subject(self._options.node, "heartbeat")
         while True:
+            beat_s = boot_clock_s()
             with contextlib.suppress(LogUnavailableError):
                 await self._bus.beat(subject, json.dumps(self._heartbeat()).encode())
+                self._beaten_s = beat_s
             await asyncio.sleep(BEAT_INTERVAL_S)
 
     def _heartbeat(self) -> dict[str, object]:
@@ -157,9 +170,19 @@ class Agent:
         while True:
             self._hinted.clear()
             with contextlib.suppress(SpoolError):
-                await self._wishes.ask()
+                await self._ask_once()
             self._wake.set()
             await _wait(self._hinted, ASK_INTERVAL_S)
+
+    async def _ask_once(self) -> None:
+        """An answer renews the lease as of the last heartbeat before the question.
+
+        Placement counts silence from heartbeats. One connection keeps their order, so whoever
+        answers the question has been sent that heartbeat.
+        """
+        beaten_s = self._beaten_s
+        if await self._wishes.ask() and beaten_s is not None:
+            await self._thread.quietly(self._guard.renew, beaten_s, self._clock.now_ms())
 
     async def _hear_hints(self) -> None:
         async for _ in self._bus.hints():
@@ -262,6 +285,8 @@ class Agent:
         await self._steward.close()
         await self.server.close()
         await self._executor.close()
+        with contextlib.suppress(SpoolError):
+            await self._thread.quietly(self._guard.close)
         self._thread.close()
         self.spool.close()
 

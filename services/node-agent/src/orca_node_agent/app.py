@@ -92,6 +92,8 @@ def options_of(settings: Settings) -> Options:
         usage_port=settings.usage_port,
         limits=SpoolLimits(settings.spool_max_rows, settings.spool_max_mib * BYTES_PER_MIB),
         stop_tasks_on_exit=settings.stop_tasks_on_exit,
+        docker_host=settings.docker_host,
+        lease_ttl_ms=settings.lease_ttl_ms,
     )
 
 

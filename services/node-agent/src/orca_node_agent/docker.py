@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from weakref import WeakValueDictionary
 
 import aiodocker
 
+from orca_node_agent.boot import host_boot_id
 from orca_node_agent.docker_engine import (
     CONFLICT,
     DEFAULT_DOCKER_HOST,
@@ -38,7 +38,6 @@ from orca_node_agent.executor import (
 
 PULL_TIMEOUT_S = 1_800.0  # a model image of 30 GB at 20 MB/s
 PULL_FAILURES = range(400, 600)  # a registry that cannot be reached is the engine's 500
-BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NameTakenError(ImageError):
@@ -61,7 +60,7 @@ class DockerExecutor:
         boot_id: str | None = None,
     ) -> None:
         self._options = options
-        self._boot_id = BOOT_ID_PATH.read_text().strip() if boot_id is None else boot_id
+        self._boot_id = host_boot_id() if boot_id is None else boot_id
         self._engine = Engine(docker_host)
         self._stopper = Stopper(self._engine)
         self._logs = LogReader(self._engine)

@@ -14,6 +14,7 @@ CLOCK_GRAIN_MS = 20
 
 SIGNAL_BASE = 128
 LOST_MESSAGE = "the attempt's end was not witnessed: its body is gone from this host"
+LAPSED = "no contact with placement for the lease's time: stopped, as onNodeLoss: requeue allows"
 FORGOTTEN = "placement no longer lists this attempt here"
 
 

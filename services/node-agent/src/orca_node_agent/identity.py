@@ -12,7 +12,8 @@ from uuid import UUID
 
 from orca_schemas.identifiers import derived_id
 
-BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+from orca_node_agent.boot import BOOT_ID_PATH, host_boot_id
+
 SECRET_BYTES = 32
 
 
@@ -31,7 +32,7 @@ class Identity:
         self.data_dir = data_dir
         self._lock = _lock(data_dir / "agent.lock")
         self._secret = _secret(data_dir / "agent.secret")
-        self.host_boot_id = boot_id_path.read_text().strip()
+        self.host_boot_id = host_boot_id(boot_id_path)
 
     @property
     def boot_id(self) -> UUID:

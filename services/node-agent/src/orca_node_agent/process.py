@@ -13,12 +13,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 
+from orca_node_agent.boot import boot_clock_s, host_boot_id
 from orca_node_agent.executor import (
     AttemptObserved,
     AttemptPhase,
@@ -27,7 +27,7 @@ from orca_node_agent.executor import (
     ImageError,
     LogChunk,
 )
-from orca_node_agent.process_files import BOOT_ID_PATH, AttemptDir, Running
+from orca_node_agent.process_files import AttemptDir, Running
 from orca_node_agent.shim import shim_command
 
 START_WAIT_S = 5.0
@@ -47,7 +47,7 @@ class ProcessExecutor:
     def __init__(self, root: Path, path: str = os.defpath) -> None:
         self._root, self._path = root.absolute(), path
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._boot_id = BOOT_ID_PATH.read_text().strip()
+        self._boot_id = host_boot_id()
         self._kills: dict[str, asyncio.Task[None]] = {}
         self._shims: list[subprocess.Popen[bytes]] = []
         self._said_image = False
@@ -77,7 +77,7 @@ class ProcessExecutor:
         directory = self._directory(key)
         if not directory.path.exists() or directory.claim_for_stop():
             return
-        directory.set_deadline(_boot_clock_s() + grace_s)
+        directory.set_deadline(boot_clock_s() + grace_s)
         running = directory.running()
         if running is not None and not directory.termed():
             self._signal(running, signal.SIGTERM)
@@ -165,7 +165,7 @@ class ProcessExecutor:
         """SIGKILL at the deadline, again until the body is gone (a driver may hold it)."""
         deadline_s = directory.deadline_s()
         while (running := directory.running()) is None or running.child.alive():
-            remaining_s = (deadline_s or 0.0) - _boot_clock_s()
+            remaining_s = (deadline_s or 0.0) - boot_clock_s()
             await asyncio.sleep(min(max(remaining_s, POLL_S), 1.0))
             if remaining_s <= 0 and running is not None:
                 self._signal(running, signal.SIGKILL)
@@ -185,8 +185,3 @@ class ProcessExecutor:
 
     def _bury(self) -> None:
         self._shims = [shim for shim in self._shims if shim.poll() is None]
-
-
-def _boot_clock_s() -> float:
-    """Seconds since boot, also while suspended: the same in every process, and never set."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -13,7 +13,6 @@ from uuid import UUID
 from orca_node_agent.executor import AttemptObserved, AttemptPhase, AttemptSpec
 from orca_node_agent.shim import CLAIMED_BY_STOP
 
-BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 CLAIM_GRACE_S = 10.0
 """A shim that has claimed writes its pid within milliseconds; after this it must have died."""
 

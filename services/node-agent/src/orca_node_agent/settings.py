@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orca_runtime.settings import ServiceSettings
 from orca_schemas.identifiers import Label
+from orca_schemas.limits import LEASE_TTL_MS
 from pydantic import Field
 
 from orca_node_agent.docker_engine import DEFAULT_DOCKER_HOST
@@ -54,6 +55,13 @@ class Settings(ServiceSettings):
     spool_max_mib: int = Field(256, ge=1, description="Likewise, in MiB")
     stop_tasks_on_exit: bool = Field(
         False, description="End the tasks with the agent instead of leaving them to the next"
+    )
+    lease_ttl_ms: int = Field(
+        LEASE_TTL_MS,
+        ge=6_000,
+        le=LEASE_TTL_MS,
+        description="Tasks of onNodeLoss: requeue are stopped so long after placement last answered"
+        "; never longer than placement waits",
     )
     docker_host: str = Field(DEFAULT_DOCKER_HOST, description="Where the Docker Engine listens")
     docker_network: NetworkMode = Field(

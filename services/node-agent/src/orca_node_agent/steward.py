@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
 from orca_runtime.clock import Clock
 from orca_schemas.asks import Desired, DesiredAttempt, StopAsked
+from orca_schemas.manifest import OnNodeLoss
 from orca_schemas.values import Outcome
 
 from orca_node_agent.assignment import attempt_spec
-from orca_node_agent.endings import never_started
-from orca_node_agent.executor import Executor, ExecutorUnavailableError, ImageError
+from orca_node_agent.boot import boot_clock_s
+from orca_node_agent.endings import LAPSED, never_started
+from orca_node_agent.executor import (
+    AttemptObserved,
+    Executor,
+    ExecutorUnavailableError,
+    ImageError,
+)
+from orca_node_agent.guard import Guard
 from orca_node_agent.identity import Identity
 from orca_node_agent.ledger import Ledger
 from orca_node_agent.reconcile import (
@@ -31,12 +39,14 @@ from orca_node_agent.reconcile import (
     Stop,
     plan,
 )
-from orca_node_agent.records import key_of
+from orca_node_agent.records import Phase, key_of
 from orca_node_agent.spool import Spool, SpoolError
 from orca_node_agent.spool_thread import SpoolThread
 
 MS_PER_S = 1000
 START_RETRY_S = 1.0
+ADMIT_S, ADMIT_POLL_S = 15.0, 0.05
+"""How long after its decision a start may begin: with wishes.FRESH_S well below the lease."""
 
 _log = structlog.get_logger(__name__)
 
@@ -59,6 +69,7 @@ class Steward:
         ledger: Ledger,
         thread: SpoolThread,
         identity: Identity,
+        guard: Guard,
         clock: Clock,
         usage_url: Callable[[], str],
         gpus: Callable[[], GpuState],
@@ -66,18 +77,39 @@ class Steward:
     ) -> None:
         self._executor, self._spool, self._ledger = executor, spool, ledger
         self._thread, self._identity, self._clock = thread, identity, clock
+        self._guard = guard
         self._usage_url, self._gpus, self._wake = usage_url, gpus, wake
+        self._round_s = boot_clock_s()
         self._starting: dict[str, asyncio.Task[None]] = {}
 
     async def round(self, desired: Desired | None) -> None:
         """Observe, plan, act. What fails now is tried again in the next round."""
+        self._round_s = boot_clock_s()
         try:
             observed = await self._executor.observe()
-        except ExecutorUnavailableError as error:
+            await self._heed(observed, desired)
+        except (ExecutorUnavailableError, SpoolError) as error:
             _log.warning("nothing observed, nothing done", error=str(error))
             return
         for action in plan(desired, observed, self._spool.records, self._host()):
             await self._try(action)
+
+    async def _heed(self, observed: Mapping[str, AttemptObserved], desired: Desired | None) -> None:
+        """What a lapse of the lease ended is under order to end: node_lost, then and for good.
+
+        Seen after ``observed``, so that no end that the watchdog made is taken for the body's own.
+        """
+        records = self._spool.records
+        stopped = await self._thread.quietly(self._guard.cover, records, observed)
+        for key, one in stopped.items():
+            record = records.get(key)
+            if record is None:
+                if key not in observed and not _lists(desired, key):
+                    await self._thread.quietly(self._guard.forget, key)
+            elif record.progress.phase is not Phase.ENDED and record.progress.stop is None:
+                grace_ms = int(one.grace_s(self._identity.host_boot_id, boot_clock_s()) * MS_PER_S)
+                order = StopAsked(outcome=Outcome.NODE_LOST, message=LAPSED, grace_ms=grace_ms)
+                await self._thread.quietly(self._ledger.order_stop, key, order, one.at_ms)
 
     async def stop_all(self, message: str) -> int:
         """Order every attempt here to end; how many still live."""
@@ -139,17 +171,19 @@ class Steward:
             case Remove(key):
                 await self._executor.remove(key)
                 await thread(ledger.forget, key)
+                await thread.quietly(self._guard.forget, key)
 
     def _start(self, attempt: DesiredAttempt) -> None:
         """Start in the background: a pull may take half an hour, and others must not wait."""
         key = key_of(attempt)
         if key not in self._starting:
-            self._starting[key] = asyncio.create_task(self._run_start(key, attempt))
+            self._starting[key] = asyncio.create_task(self._run_start(key, attempt, self._round_s))
 
-    async def _run_start(self, key: str, attempt: DesiredAttempt) -> None:
+    async def _run_start(self, key: str, attempt: DesiredAttempt, decided_s: float) -> None:
         token = self._identity.token(key)
         try:
-            await self._executor.start(attempt_spec(attempt, self._usage_url(), token))
+            if await self._admitted(key, decided_s):
+                await self._executor.start(attempt_spec(attempt, self._usage_url(), token))
         except ImageError as error:
             _log.warning("attempt cannot start", key=key, error=str(error))
             ending = never_started(Outcome.IMAGE_ERROR, str(error))
@@ -160,6 +194,21 @@ class Steward:
         finally:
             self._starting.pop(key, None)
             self._wake()
+
+    async def _admitted(self, key: str, decided_s: float) -> bool:
+        """Whether the guard lets it begin, soon after that was decided: else decide anew.
+
+        A watchdog may have to be started first. An agent that was halted here meanwhile must not
+        go on as if nothing had happened since.
+        """
+        record = self._spool.records[key]
+        if record.assigned.spec.on_node_loss is not OnNodeLoss.REQUEUE:
+            return True
+        while boot_clock_s() - decided_s < ADMIT_S:
+            if await self._thread.quietly(self._guard.admit, record):
+                return boot_clock_s() - decided_s < ADMIT_S
+            await asyncio.sleep(ADMIT_POLL_S)
+        return False
 
     async def _stop(self, key: str, order: StopAsked) -> None:
         """Write the order down, then act on it: a crash in between repeats it."""
@@ -185,3 +234,10 @@ class Steward:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def _lists(desired: Desired | None, key: str) -> bool:
+    """Whether placement lists the attempt, or may: nobody knows without its answer."""
+    if desired is None or not desired.known:
+        return True
+    return any(key_of(attempt) == key for attempt in desired.attempts)

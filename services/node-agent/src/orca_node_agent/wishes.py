@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import structlog
-from orca_runtime.clock import Clock
 from orca_schemas.asks import Desired, Reply
 from orca_schemas.errors import MalformedError
 from orca_schemas.identifiers import CLUSTER
@@ -13,6 +12,7 @@ from orca_schemas.positions import Position
 from orca_schemas.subjects import ask_subject
 from pydantic import ValidationError
 
+from orca_node_agent.boot import boot_clock_s
 from orca_node_agent.ledger import Ledger
 from orca_node_agent.ports import AskFailedError, Bus
 from orca_node_agent.reconcile import is_older
@@ -32,36 +32,41 @@ class Wishes:
     """Asks ``placement.desired`` and keeps the newest answer while it is fresh."""
 
     def __init__(
-        self, node: str, bus: Bus, spool: Spool, ledger: Ledger, thread: SpoolThread, clock: Clock
+        self, node: str, bus: Bus, spool: Spool, ledger: Ledger, thread: SpoolThread
     ) -> None:
         self._subject = ask_subject(CLUSTER, node, "placement", "desired")
         self._bus, self._ledger = bus, ledger
-        self._thread, self._clock = thread, clock
+        self._thread = thread
         epoch, sequence = (spool.fact(_ACTED_ON) or "0 0").split()
         self.acted_on = (int(epoch), int(sequence))
         self._answer: Desired | None = None
-        self._answered_s = 0.0
+        self._asked_s = -FRESH_S
 
     def current(self) -> Desired | None:
         """The answer to act on; None where it is too old, or there was none."""
-        fresh = self._clock.steady_s() - self._answered_s < FRESH_S
+        fresh = boot_clock_s() - self._asked_s < FRESH_S  # also after a suspend
         return self._answer if fresh else None
 
-    async def ask(self) -> None:
-        """Ask once. No answer, or an older one than was acted on, leaves things as they are."""
+    async def ask(self) -> bool:
+        """Ask once; whether placement answered for this node.
+
+        No answer, or an older one than was acted on, leaves things as they are.
+        """
+        asked_s = boot_clock_s()  # an answer is as old as its question, however late it is read
         try:
             body = await self._bus.ask(self._subject, b"{}", ASK_TIMEOUT_S)
             at, answer = _read(body)
         except (AskFailedError, MalformedError) as error:
             _log.info("placement does not answer", error=str(error))
-            return
+            return False
         if is_older(at, self.acted_on):
             _log.warning("older answer ignored", answer=at, acted_on=self.acted_on)
-            return
+            return False
         if at != self.acted_on:
             await self._thread.quietly(self._ledger.note, _ACTED_ON, f"{at[0]} {at[1]}")
             self.acted_on = at
-        self._answer, self._answered_s = answer, self._clock.steady_s()
+        self._answer, self._asked_s = answer, asked_s
+        return answer.known
 
 
 def _read(body: bytes) -> tuple[tuple[int, int], Desired]:
