@@ -22,6 +22,7 @@ from orca_runtime.speculate import Input, Speculation
 from orca_schemas.events.admission import Part, QuotaReleased, QuotaReserved
 from orca_schemas.events.placement import LeaseUpdated
 
+from tests.simulation.nodes import Node
 from tests.simulation.world import DECIDERS, Cast
 
 Change = Callable[[AnyDecider], AnyDecider]
@@ -147,6 +148,12 @@ def _repeats_count() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _hasty_nodes() -> Iterator[None]:
+    with patch.object(Node, "patient", new=False):
+        yield
+
+
 def _with(service: str, change: Change) -> Cast:
     return Cast(deciders=DECIDERS | {service: change(DECIDERS[service])})
 
@@ -162,6 +169,7 @@ BUGS: dict[str, Cast] = {
     "delta_top_up": _with("placement", _delta_top_up),
     "no_fence": Cast(around=_no_fence),
     "repeats_count": Cast(around=_repeats_count),
+    "hasty_nodes": Cast(around=_hasty_nodes),
 }
 """Each by name, as ``--bug`` takes it."""
 

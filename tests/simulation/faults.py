@@ -56,7 +56,7 @@ def draw(rng: Random) -> Faults:
         zombie=some(0.3, 0.8),
         outage_every_s=some(60.0, 200.0),
         full_every_s=some(40.0, 120.0),
-        node_every_s=some(15.0, 60.0),
+        node_every_s=some(8.0, 40.0),
         clock_every_s=some(20.0, 60.0),
         blackout_every_s=some(60.0, 120.0),
         withheld=0.02 if rng.random() < 0.15 else 0.0,

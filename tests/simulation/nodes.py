@@ -3,6 +3,8 @@
 What it keeps of the agent's contract: a spool that is sent in order and until acknowledged,
 usage numbered without a hole, a lease that is never overspent, one body per attempt, answers
 older than one acted on ignored, a watchdog for bodies that may be requeued.
+
+The watchdog, and the wait after a boot (``Node.patient``), are the contract as it should be.
 """
 
 from __future__ import annotations
@@ -105,6 +107,11 @@ class Site:
 class Node:
     """One host and its agent."""
 
+    patient = True
+    """It takes no work until placement knows its boot. What is placed on a host while it is down
+    belongs to the boot before: placement ends it, and places it elsewhere, when it hears of the
+    new boot. A node that began it from an earlier answer would run it twice for a while."""
+
     def __init__(
         self,
         name: str,
@@ -129,7 +136,6 @@ class Node:
         self.withheld: list[tuple[Outgoing, tuple[Any, ...] | None]] = []
         self._acted = (0, 0)
         self._renewed_s = 0.0
-        self._no_work_before_s = 0.0
         self._joined_s = -60.0
         self.boot()
 
@@ -149,9 +155,6 @@ class Node:
             self.bodies.clear()
             self.sent.clear()
             self._acted, self.epoch = (0, 0), self.epoch + 1
-            # An agent that remembers nothing takes no work before its boot is surely known:
-            # the answers until then list what an earlier boot ran.
-            self._no_work_before_s = self.clock.steady_s() + 1e9
         self.alive = True
         self._join()
 
@@ -252,14 +255,13 @@ class Node:
             return
         self._acted, self._renewed_s = at, now_s
         node = shell.folded.state.nodes.get(self.name)
-        if node is not None and node.boot_id == self.boot_id:
-            self._no_work_before_s = min(self._no_work_before_s, now_s)
+        if self.patient and node is not None and node.boot_id != self.boot_id:
+            return
         if not desired.known:
             if now_s - self._joined_s > 10:
                 self._join()
             return
-        if now_s >= self._no_work_before_s:
-            self._act({(one.run_id, one.attempt): one for one in desired.attempts}, now_s)
+        self._act({(one.run_id, one.attempt): one for one in desired.attempts}, now_s)
 
     def _act(self, wanted: dict[tuple[UUID, int], DesiredAttempt], now_s: float) -> None:
         for key, given in wanted.items():

@@ -335,7 +335,7 @@ class World:
             node.restart_probe()
         elif kind == "partition":
             node.linked = False
-            await asyncio.sleep(self.rng.choice((3, 15, 40, 90, 110)))
+            await asyncio.sleep(self.rng.choice((3, 15, 50, 90, 110)))
             node.linked = True
         elif node.alive:
             node.die()
