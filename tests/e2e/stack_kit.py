@@ -54,14 +54,21 @@ class RunningStack:
 
     @property
     def nats_url(self) -> str:
-        """Where the broker listens."""
-        return f"nats://127.0.0.1:{self.nats_port}"
+        """Where the broker listens, for whoever may do anything, as the services."""
+        return self.url_of("service")
+
+    def url_of(self, user: str) -> str:
+        """Where the broker listens, with a user's name and password: operator, client, node-…"""
+        password = (self.home / "access" / user).read_text()
+        return f"nats://{user}:{password}@127.0.0.1:{self.nats_port}"
 
     @property
     def env(self) -> dict[str, str]:
         """What the orca command needs to reach this stack."""
         return {
-            "ORCA_NATS_URL": self.nats_url,
+            "ORCA_NATS_URL": f"nats://127.0.0.1:{self.nats_port}",
+            "ORCA_NATS_USER": "operator",
+            "ORCA_NATS_PASSWORD": (self.home / "access" / "operator").read_text(),
             "ORCA_CLICKHOUSE_URL": f"http://127.0.0.1:{self.clickhouse_port}",
             "ORCA_DATA_DIR": str(self.home),
             "ORCA_USER": "alice",
@@ -151,7 +158,7 @@ def start(stack: RunningStack, nodes: str = NODES, **env: str) -> None:
     command = [
         sys.executable, "-m", "orca_embedded", "up", "--data-dir", str(stack.home),
         "--nodes", nodes, "--nats-port", str(stack.nats_port),
-        "--clickhouse-port", str(stack.clickhouse_port),
+        "--clickhouse-port", str(stack.clickhouse_port), "--auth",
     ]  # fmt: skip
     with (stack.home / "up.log").open("ab") as output:
         stack.process = subprocess.Popen(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import nats
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from orca_schemas.asks import Reply
@@ -27,13 +31,15 @@ A = TypeVar("A", bound=BaseModel)
 
 ASK_S = 3.0
 PUBLISH_S = 5.0
+_DENIED = re.compile(r'permissions violation for publish to "([^"]*)"')
 
 
 class Connection:
     """One connection to the broker as one user. An async context manager."""
 
-    def __init__(self, nc: Client, user: str) -> None:
+    def __init__(self, nc: Client, user: str, troubles: Troubles | None = None) -> None:
         self.nc, self.user = nc, user
+        self._troubles = troubles or Troubles()
 
     @classmethod
     async def open(
@@ -41,27 +47,29 @@ class Connection:
     ) -> Self:
         """Connect to the first of the ``url``, separated by commas, that answers.
 
-        ``name`` and ``password`` are the broker's. Raises BrokerUnreachableError.
+        ``name`` and ``password`` are the broker's, and may stand in the url instead.
+        Raises BrokerUnreachableError.
         """
         servers = url.split(",")
-        first = _FirstTry(len(servers))
+        user_of_broker = name or urlsplit(servers[0]).username
+        troubles = Troubles(len(servers))
         try:
             nc = await nats.connect(
                 servers,
                 name="orca-client",
                 user=name,
                 password=password,
-                inbox_prefix=inbox_prefix(name),
+                inbox_prefix=inbox_prefix(user_of_broker),
                 connect_timeout=2,
                 max_reconnect_attempts=-1,
                 allow_reconnect=True,
                 ping_interval=10,
-                error_cb=first.failed,
+                error_cb=troubles.met,
             )
         except (NatsError, OSError, TimeoutError, ValueError) as error:
-            raise BrokerUnreachableError(url, _why(error)) from None
-        first.over = True
-        return cls(nc, user)
+            raise BrokerUnreachableError(_without_password(url), _why(error)) from None
+        troubles.connected = True
+        return cls(nc, user, troubles)
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,7 +88,7 @@ class Connection:
         Raises RefusedError, NotSetUpError (nothing is stored), NotStoredError (outcome unknown).
         """
         try:
-            reply = await self.nc.request(str(subject), body, timeout=PUBLISH_S)
+            reply = await self.request(str(subject), body, PUBLISH_S)
         except NoRespondersError:
             raise NotSetUpError(str(subject)) from None
         except (NatsError, TimeoutError) as error:
@@ -102,9 +110,8 @@ class Connection:
         """Ask a service and return the whole reply, with the position it reflects."""
         body = query.model_dump_json(exclude_none=True).encode() if query else b""
         try:
-            raw = await self.nc.request(
-                ask_subject(namespace, self.user, service, verb), body, timeout=ASK_S
-            )
+            where = ask_subject(namespace, self.user, service, verb)
+            raw = await self.request(where, body, ASK_S)
         except (NatsError, TimeoutError):
             raise NoAnswerError(service) from None
         reply = Reply.model_validate_json(raw.data)
@@ -113,6 +120,25 @@ class Connection:
             assert problem is not None
             raise RefusedError(f"{problem.field}: {problem.value}: {problem.remedy}")
         return reply
+
+    async def request(self, where: str, body: bytes, limit_s: float) -> Msg:
+        """Ask and wait for the answer, or for the broker's word that this user may not.
+
+        Raises RefusedError; what nats-py raises where nobody answers.
+        """
+        answer = asyncio.ensure_future(self.nc.request(where, body, timeout=limit_s))
+        denial = self._troubles.denial_of(where)
+        try:
+            both: list[asyncio.Future[Any]] = [answer, denial]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if denial.done():
+                remedy = "connect as one who may: ORCA_NATS_USER, ORCA_NATS_PASSWORD"
+                who = self.nc.options.get("user") or "this user"
+                raise RefusedError(f"{where}: {who} may not say this to the broker; {remedy}")
+            return await answer
+        finally:
+            answer.cancel()
+            denial.cancel()
 
 
 def sequence_of(ack: bytes, subject: str) -> int:
@@ -124,20 +150,47 @@ def sequence_of(ack: bytes, subject: str) -> int:
     return sequence
 
 
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/@,]*@", "//", url)
+
+
 def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
 
 
-class _FirstTry:
-    """Ends nats-py's first connecting, which would otherwise go on for ever, after one round."""
+class Troubles:
+    """What the broker holds against a connection: while it is made, and afterwards."""
 
-    def __init__(self, servers: int) -> None:
-        self._left, self.over = servers, False
+    def __init__(self, servers: int = 1) -> None:
+        self._left = servers
+        self.connected = False
+        self._denials: dict[str, set[asyncio.Future[None]]] = {}
 
-    async def failed(self, error: Exception) -> None:
-        """Raise the error of the last server; later ones are said where something was asked."""
+    async def met(self, error: Exception) -> None:
+        """nats-py's error callback.
+
+        Raises the error of the last server while connecting, which would otherwise go on for
+        ever; later, tells whoever waits for a publication that was denied.
+        """
         self._left -= 1
-        if not self.over and self._left <= 0:
+        if not self.connected and self._left <= 0:
             raise error
+        denied = _DENIED.search(str(error).lower())
+        for denial in self._denials.pop(denied[1], set()) if denied else ():
+            if not denial.done():
+                denial.set_result(None)
+
+    def denial_of(self, subject: str) -> asyncio.Future[None]:
+        """Done once the broker denies publishing to a subject, which it names in lower case."""
+        denial: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._denials.setdefault(subject.lower(), set()).add(denial)
+        denial.add_done_callback(lambda _: self._forget(subject.lower(), denial))
+        return denial
+
+    def _forget(self, subject: str, denial: asyncio.Future[None]) -> None:
+        waiting = self._denials.get(subject, set())
+        waiting.discard(denial)
+        if not waiting:
+            self._denials.pop(subject, None)

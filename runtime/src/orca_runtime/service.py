@@ -29,6 +29,7 @@ from orca_runtime.projector import Projector
 from orca_runtime.settings import ServiceSettings
 from orca_runtime.shell import DeciderShell
 from orca_runtime.snapshot import FileSnapshots
+from orca_runtime.stream_info import STREAM_INFO
 from orca_runtime.tables import state_digest
 from orca_runtime.tracing import Tracer, exporter_to
 
@@ -124,6 +125,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         **service.verbs,
         "status": Verb(None, _status(service, shell)),
         "deadletters": deadletters(shell),
+        "stream": STREAM_INFO,
     }
     asks = AskServer(service.name, shell, verbs, settings, metrics.registry)
     await asks.broker.start()

@@ -329,3 +329,20 @@ class DeadLetters(_Body):
 
     letters: tuple[DeadLetterRow, ...]
     total: int
+
+
+class StreamQuery(_Body):
+    """Which stream of the log."""
+
+    stream: str
+
+
+class StreamInfo(_Body):
+    """The answer of ``<service>.stream``, as the broker says it. ``max_bytes`` None: no limit."""
+
+    stream: str
+    messages: int
+    bytes: int
+    last_sequence: int
+    max_bytes: int | None
+    broker_time: str

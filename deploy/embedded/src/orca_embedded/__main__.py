@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--executor", choices=["process", "docker"])
     up.add_argument("--nodes", help="such as node-1=A100:4;node-2=H100:2")
     up.add_argument("--standby", action="store_true", default=None, help="a standby per decider")
+    up.add_argument(
+        "--auth", action="store_true", default=None, help="users and passwords at the broker"
+    )
     up.add_argument("--sync-interval", choices=["always", "default"])
     down = commands.add_parser("down", help="stop the embedded stack")
     status = commands.add_parser("status", help="say how the embedded stack is")

@@ -10,6 +10,14 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orca_embedded.access import (
+    SERVICE,
+    accounts_config,
+    credentials,
+    node_user,
+    settle_log,
+    write_private,
+)
 from orca_embedded.problems import StackProblem
 from orca_embedded.settings import ExecutorName, StackSettings
 
@@ -52,22 +60,30 @@ def nats_binary() -> str:
 def _nats(settings: StackSettings) -> Program:
     home = settings.home()
     config = home / "nats.conf"
-    config.write_text(nats_config(settings))
+    settle_log(settings)
+    write_private(config, nats_config(settings))  # it may hold passwords
     return Program("nats", 0, (nats_binary(), "-c", str(config)))
 
 
 def nats_config(settings: StackSettings) -> str:
-    """The broker's configuration: loopback only, open, synced."""
+    """The broker's configuration: loopback only, synced, open or with users."""
     sync = "sync_interval: always" if settings.sync_interval == "always" else ""
     store = json.dumps(str(settings.home() / "nats"))
     return (
-        "# Written by orca up. Single user on loopback: no authentication.\n"
+        f"# Written by orca up. {_access_note(settings)}\n"
         "server_name: orca-embedded\n"
         f"listen: 127.0.0.1:{settings.nats_port}\n"
         "max_payload: 1MB\n"
         f"jetstream {{ store_dir: {store}, max_mem: 256MB, "
         f"max_file: {settings.max_store_bytes + 2**26}, {sync} }}\n"
+        f"{accounts_config(settings) if settings.auth else ''}"
     )
+
+
+def _access_note(settings: StackSettings) -> str:
+    if settings.auth:
+        return "Each user's password is in a file of its name below access/."
+    return "Single user on loopback: no authentication."
 
 
 def _clickhouse(settings: StackSettings) -> Program:
@@ -94,7 +110,7 @@ def _service_env(settings: StackSettings, folder: str, metrics_index: int) -> di
 
 
 def _decider(settings: StackSettings, service: str, name: str, index: int) -> Program:
-    env = _service_env(settings, name, index)
+    env = _service_env(settings, name, index) | credentials(settings, SERVICE)
     return Program(name, 1, (sys.executable, "-m", f"orca_{service}"), env)
 
 
@@ -117,6 +133,7 @@ def _node(settings: StackSettings, node: str, gpus: str, index: int) -> Program:
             "ORCA_CPU_MILLI": str(SIMULATED_CPU_MILLI),
             "ORCA_MEMORY_MIB": str(SIMULATED_MEMORY_MIB),
         }
+    env |= credentials(settings, node_user(node))
     command = (sys.executable, "-m", "orca_node_agent")
     return Program(f"node-agent/{node}" if node else "node-agent", 2, command, env)
 

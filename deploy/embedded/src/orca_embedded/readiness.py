@@ -14,6 +14,7 @@ from nats.errors import Error as NatsError
 from orca_runtime import streams
 from orca_schemas.subjects import ask_subject
 
+from orca_embedded.access import SERVICE, password
 from orca_embedded.problems import EX_UNAVAILABLE, StackProblem
 from orca_embedded.programs import DECIDERS
 from orca_embedded.settings import StackSettings
@@ -38,7 +39,12 @@ async def _connect(settings: StackSettings) -> Client:
     _, writer = await asyncio.open_connection("127.0.0.1", settings.nats_port)
     writer.close()
     return await nats.connect(
-        settings.nats_url(), connect_timeout=2, allow_reconnect=False, error_cb=_quiet
+        settings.nats_url(),
+        user=SERVICE if settings.auth else None,
+        password=password(settings, SERVICE) if settings.auth else None,
+        connect_timeout=2,
+        allow_reconnect=False,
+        error_cb=_quiet,
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from orca_embedded.access import CLIENT, FOLDER, OPERATOR, password_path
 from orca_embedded.settings import ExecutorName, StackSettings
 
 
@@ -41,7 +42,7 @@ def show_ready(settings: StackSettings) -> None:
     console = Console(file=sys.stderr, highlight=False)
     console.print("[bold green]orca is up[/]")
     table = Table.grid(padding=(0, 2))
-    table.add_row("broker", settings.nats_url(), "open, single user on loopback")
+    table.add_row("broker", settings.nats_url(), _broker_note(settings))
     table.add_row("clickhouse", settings.clickhouse_url(), "embedded engine, user default")
     table.add_row("executor", settings.executor.value, _executor_note(settings.executor))
     for node, gpus in settings.node_gpus().items():
@@ -50,6 +51,19 @@ def show_ready(settings: StackSettings) -> None:
         )
     table.add_row("data", str(settings.home()), "kept over restarts")
     console.print(table)
+    if settings.auth:
+        for user, what in ((OPERATOR, "sets quotas and prices"), (CLIENT, "submits tasks")):
+            path = password_path(settings.home(), user)
+            console.print(
+                f"{what}: export ORCA_NATS_USER={user} ORCA_NATS_PASSWORD=$(cat {path})",
+                soft_wrap=True,
+            )
+
+
+def _broker_note(settings: StackSettings) -> str:
+    if settings.auth:
+        return f"asks for a user; passwords are in {settings.home() / FOLDER}"
+    return "open, single user on loopback"
 
 
 def _executor_note(executor: ExecutorName) -> str:

@@ -71,6 +71,10 @@ class StackSettings(BaseSettings):
         description="Nodes to run here, such as node-1=A100:4;node-2=H100:2 (simulated GPUs)",
     )
     standby: bool = Field(False, description="Run a hot standby of every decider")
+    auth: bool = Field(
+        False,
+        description="Users and passwords at the broker; off: open, for a single user on loopback",
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP endpoint for traces; none: off")
 

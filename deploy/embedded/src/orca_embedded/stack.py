@@ -152,6 +152,7 @@ class Stack:
             "phase": self._phase,
             "nats_url": settings.nats_url(),
             "clickhouse_url": settings.clickhouse_url(),
+            "auth": settings.auth,
             "executor": settings.executor.value,
             "nodes": settings.node_gpus(),
             "written_at": time.time(),

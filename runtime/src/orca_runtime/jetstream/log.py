@@ -45,6 +45,8 @@ class JetStreamLog:
         self._expiring = frozenset(expiring)
         self._patience = patience
         self._epochs: dict[str, int] = {}
+        self._unseen: set[str] = set()
+        """Streams that this user may write, not ask about: asked about once."""
 
     @classmethod
     async def connect(
@@ -154,9 +156,12 @@ class JetStreamLog:
         return found is not None and same(found.stored, message)
 
     async def _known_epoch(self, stream: str) -> int:
+        if stream in self._unseen:
+            return UNKNOWN_EPOCH
         try:
             return await self.epoch(stream)
         except RefusedError:
+            self._unseen.add(stream)
             return UNKNOWN_EPOCH
 
     async def read(self, stream: str, after: int) -> AsyncIterator[Sequence[Stored]]:
