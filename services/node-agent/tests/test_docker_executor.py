@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 import aiodocker
 import pytest
+from orca_node_agent.boot import boot_clock_s, host_boot_id
 from orca_node_agent.docker import DockerExecutor, NameTakenError
 from orca_node_agent.docker_spec import DockerOptions, NetworkMode, container_config
 from orca_node_agent.executor import (
@@ -27,6 +28,7 @@ from orca_node_agent.executor import (
     ExecutorUnavailableError,
     ImageError,
 )
+from orca_node_agent.lease import Bodies, Lease, LeaseFiles, Watched
 
 pytestmark = pytest.mark.docker
 
@@ -477,3 +479,41 @@ def start_engine(directory: Path) -> str:
     done = script("engine.py", "start", "--private", "--dir", str(directory))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().removeprefix("DOCKER_HOST=")
+
+
+async def test_the_watchdog_stops_containers_that_the_lease_names(
+    executor: DockerExecutor, docker_host: str, options: DockerOptions, tmp_path: Path
+) -> None:
+    """By name, and only where node and fence agree too; SIGKILL when the grace is over."""
+    named, stubborn, waits = shell(TERM_TRAP), shell(TERM_IGNORED), shell(TERM_TRAP)
+    fenced = replace(shell(TERM_TRAP), fence="PLACEMENT:e1:8")
+    neighbour = DockerExecutor(replace(options, node_id=f"{options.node_id}-b"), docker_host)
+    next_door = shell(TERM_TRAP)
+    await neighbour.start(next_door)
+    for spec in (named, stubborn, waits, fenced):
+        await executor.start(spec)
+        await printed(executor, spec.key, b"ready")
+    files = LeaseFiles(tmp_path)
+    files.make()
+    covered = (named, stubborn, fenced, next_door)
+    bodies = Bodies("docker", options.node_id, docker_host)
+    attempts = tuple(Watched(spec.key, named.fence) for spec in covered)
+    lease = Lease(host_boot_id(), boot_clock_s(), 1.0, 2.0, bodies, attempts)
+    files.write(lease)
+    command = (sys.executable, "-m", "orca_node_agent.watchdog", tmp_path)
+    watchdog = await asyncio.create_subprocess_exec(*command)
+    try:
+        assert (await exited(executor, named.key)).exit_code == 7
+        assert 1.0 <= boot_clock_s() - lease.renewed_s < 3.0
+        assert (await exited(executor, stubborn.key)).exit_code == 137
+        assert 3.0 <= boot_clock_s() - lease.renewed_s < 5.0
+        await asyncio.sleep(1.0)
+        seen = await executor.observe() | await neighbour.observe()
+        for spec in (waits, fenced, next_door):
+            assert seen[spec.key].phase is AttemptPhase.RUNNING
+        assert files.stopped().keys() == {spec.key for spec in covered}
+    finally:
+        watchdog.kill()
+        await watchdog.wait()
+        await neighbour.close()
+        await remove_all(docker_host, f"{options.node_id}-b")

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
+from orca_node_agent.boot import boot_clock_s, host_boot_id
+from orca_node_agent.executor import AttemptPhase
+from orca_node_agent.lease import LeaseFiles
 from orca_node_agent.process_files import AttemptDir
 from orca_node_agent.records import key_of
 from orca_node_agent.settings import Settings
@@ -27,12 +30,16 @@ from orca_runtime.testing_nats import NatsServer, running_nats
 from orca_schemas.asks import Desired, DesiredAttempt, Reply
 from orca_schemas.events.node import NodeJoined, TaskFinished, TaskStarted
 from orca_schemas.events.usage import CpuUsed, GpuUsed
+from orca_schemas.manifest import OnNodeLoss
 from orca_schemas.positions import Position
 from orca_schemas.subjects import ask_subject, hint_subject, telemetry_subject
 from orca_schemas.values import Outcome
 
 NODE = "node-1"
 WAIT_S = 20.0
+TTL_S = 6
+LATE_S = 3.0
+"""A poll of the watchdog, the age of the last renewal, and what a busy machine takes."""
 STORE_BYTES = 256 * 1024 * 1024
 
 
@@ -43,6 +50,7 @@ class Placement:
         self._log = log
         self._sequence = 0
         self._attempts: tuple[DesiredAttempt, ...] = ()
+        self.silent = False
         self.beats: list[dict[str, Any]] = []
 
     async def serve(self) -> None:
@@ -76,6 +84,8 @@ class Placement:
         return "".join(chunks[offset] for offset in sorted(chunks))
 
     async def _answer(self, message: Msg) -> None:
+        if self.silent:
+            return
         desired = Desired(sequence=self._sequence, known=True, attempts=self._attempts)
         position = str(Position("PLACEMENT", EPOCH, self._sequence))
         reply = Reply(ok=True, position=position, data=desired.model_dump(mode="json"))
@@ -95,6 +105,7 @@ class AgentProcess:
             "ORCA_DATA_DIR": str(data_dir),
             "ORCA_NODE": NODE,
             "ORCA_SIMULATED_GPUS": "A100:1",
+            "ORCA_LEASE_TTL_MS": str(TTL_S * 1000),
         }
         self.root = data_dir / "nodes" / NODE
         self._log = data_dir / "agent.log"
@@ -105,6 +116,10 @@ class AgentProcess:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, env=self._environment, stderr=log)
 
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def end(self, how: signal.Signals) -> int:
         """Signal it and wait; its exit code."""
         process, self._process = self._process, None
@@ -112,6 +127,19 @@ class AgentProcess:
             return 0
         process.send_signal(how)
         return process.wait(WAIT_S)
+
+    def watchdog(self) -> int | None:
+        """Its process id, None while there is none."""
+        files = LeaseFiles(self.root)
+        if not files.directory.exists() or not files.is_locked():
+            return None
+        text = (files.directory / "lock").read_text()
+        return int(text) if text else None
+
+    def end_watchdog(self) -> None:
+        found = self.watchdog()
+        if found is not None:
+            os.kill(found, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -138,6 +166,7 @@ def agent(server: NatsServer, tmp_path: Path) -> Iterator[AgentProcess]:
     made = AgentProcess(tmp_path, server.url)
     yield made
     made.end(signal.SIGKILL)
+    made.end_watchdog()
     for path in (made.root / "attempts").glob("*"):
         found = AttemptDir(path).running()
         if found is not None and found.child.alive():
@@ -218,6 +247,140 @@ async def test_sigterm_leaves_the_task_to_the_next_agent(
     assert finished.exit_code == 3
     await until(lambda: placement.beats)
     assert {beat["boot_id"] for beat in placement.beats} == {str(joined.boot_id)}
+
+
+class TwoTasks:
+    """A task that may be requeued and one that waits; each writes a line when it begins."""
+
+    def __init__(self, agent: AgentProcess, path: Path) -> None:
+        self._agent, self._path = agent, path
+        self.requeue, self.waits = self._task(1, OnNodeLoss.REQUEUE), self._task(2, OnNodeLoss.WAIT)
+
+    def _task(self, number: int, loss: OnNodeLoss) -> DesiredAttempt:
+        script = f"echo {number} >> {self._path}/begun; exec sleep 300"
+        return an_attempt(number, spec={"command": ("sh", "-c", script), "on_node_loss": loss})
+
+    async def begin(self, placement: Placement) -> None:
+        self._agent.start()
+        await until(lambda: placement.said(NodeJoined))
+        await placement.want(self.requeue, self.waits)
+        await until(lambda: self.runs(self.requeue) and self.runs(self.waits))
+
+    def runs(self, attempt: DesiredAttempt) -> bool:
+        path = self._agent.root / "attempts" / key_of(attempt)
+        seen = AttemptDir(path).observed(host_boot_id()) if path.exists() else None
+        return seen is not None and seen.phase is AttemptPhase.RUNNING
+
+    async def stopped_after_s(self) -> float:
+        """Wait until the one that may be requeued is stopped; how long after the last renewal."""
+        lease = LeaseFiles(self._agent.root).read()
+        assert lease is not None
+        await until(lambda: not self.runs(self.requeue))
+        return boot_clock_s() - lease.renewed_s
+
+    async def check_node_lost(self, placement: Placement) -> None:
+        """It was reported once, as lost; it never ran again; the other runs."""
+        (finished,) = await until(lambda: placement.said(TaskFinished))
+        said = (finished.run_id, finished.outcome, finished.exit_code)
+        assert said == (self.requeue.run_id, Outcome.NODE_LOST, 143)
+        await asyncio.sleep(2.0)
+        assert len(await placement.said(TaskFinished)) == 1
+        assert sorted((self._path / "begun").read_text().split()) == ["1", "2"]
+        assert self.runs(self.waits)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "halted"])
+async def test_without_its_agent_a_requeueable_task_ends_with_the_lease(
+    placement: Placement, agent: AgentProcess, tmp_path: Path, how: signal.Signals
+) -> None:
+    """Given an agent killed or halted, then the watchdog stops that task, the other runs on.
+
+    The agent that comes back reports node_lost and does not run it again, though still listed.
+    """
+    tasks = TwoTasks(agent, tmp_path)
+    await tasks.begin(placement)
+    if how is signal.SIGKILL:
+        agent.end(how)
+    else:
+        agent.signal(how)
+    assert TTL_S <= await tasks.stopped_after_s() < TTL_S + LATE_S
+    assert tasks.runs(tasks.waits)
+    if how is signal.SIGKILL:
+        agent.start()
+    else:
+        agent.signal(signal.SIGCONT)
+    await tasks.check_node_lost(placement)
+    await placement.want(tasks.waits)
+    key = key_of(tasks.requeue)
+    await until(lambda: not (agent.root / "attempts" / key).exists())
+    await until(lambda: key not in LeaseFiles(agent.root).stopped())
+
+
+async def test_a_broker_away_is_a_partition(
+    placement: Placement, server: NatsServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """Given a broker that is back in time, then all run on; away for longer, one is stopped."""
+    tasks = TwoTasks(agent, tmp_path)
+    await tasks.begin(placement)
+    server.kill()
+    await asyncio.sleep(TTL_S / 3)
+    server.start()
+    before = LeaseFiles(agent.root).read()
+    await until(lambda: LeaseFiles(agent.root).read() != before)
+    await asyncio.sleep(TTL_S)
+    assert tasks.runs(tasks.requeue)
+    assert LeaseFiles(agent.root).stopped() == {}
+    server.kill()
+    await asyncio.sleep(0.5)
+    assert TTL_S <= await tasks.stopped_after_s() < TTL_S + LATE_S
+    assert tasks.runs(tasks.waits)
+    server.start()
+    await tasks.check_node_lost(placement)
+
+
+async def test_placement_away_is_a_partition_too(
+    placement: Placement, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """Given heartbeats that the broker takes and no answer, then the lease is not renewed."""
+    tasks = TwoTasks(agent, tmp_path)
+    await tasks.begin(placement)
+    placement.silent = True
+    await asyncio.sleep(0.5)
+    assert TTL_S <= await tasks.stopped_after_s() < TTL_S + LATE_S
+    assert tasks.runs(tasks.waits)
+
+
+async def test_a_watchdog_that_is_killed_is_replaced(
+    placement: Placement, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """Given a watchdog killed under a living agent, then another watches; it leaves in order."""
+    tasks = TwoTasks(agent, tmp_path)
+    await tasks.begin(placement)
+    first = agent.watchdog()
+    assert first is not None
+    assert os.getsid(first) == first
+    agent.end_watchdog()
+    await until(lambda: agent.watchdog() not in (None, first))
+    assert tasks.runs(tasks.requeue)
+    agent.end(signal.SIGKILL)
+    assert TTL_S <= await tasks.stopped_after_s() < TTL_S + LATE_S
+    agent.start()
+    await until(lambda: placement.said(TaskFinished))
+    await placement.want(tasks.waits)
+    await asyncio.sleep(1.0)
+    assert agent.end(signal.SIGTERM) == 0
+    await until(lambda: agent.watchdog() is None)
+
+
+async def test_without_such_tasks_there_is_no_watchdog(
+    placement: Placement, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """Given a task that waits for its node, then nothing watches it and it begins at once."""
+    agent.start()
+    (joined,) = await until(lambda: placement.said(NodeJoined))
+    await placement.want(a_task(tmp_path, joined.inventory.gpus[0].uuid))
+    await until(lambda: placement.said(TaskStarted))
+    assert agent.watchdog() is None
 
 
 async def test_an_agent_starts_without_its_broker(
