@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
+from pydantic.json_schema import PydanticJsonSchemaWarning
 from immutables import Map
 
 from orca_runtime.decider import Decider
@@ -150,7 +152,11 @@ class FileSnapshots(Generic[S]):
     @cached_property
     def schema(self) -> str:
         """The digest of the state's schema: a snapshot of another shape is not read."""
-        schema = json.dumps(self._decider.state_type.json_schema(), sort_keys=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", PydanticJsonSchemaWarning
+            )  # a default no JSON can write
+            schema = json.dumps(self._decider.state_type.json_schema(), sort_keys=True)
         return _digest(schema.encode())
 
     def paths(self) -> list[Path]:

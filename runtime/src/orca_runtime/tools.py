@@ -20,6 +20,8 @@ from orca_runtime.logs import configure
 from orca_runtime.service import Service, snapshots_of
 from orca_runtime.settings import ServiceSettings
 
+CONNECT_S = 5.0
+"""A person waits."""
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 69, 130
 
 Work = Callable[[JetStreamLog], Awaitable[int]]
@@ -78,8 +80,9 @@ def _work(service: Service, settings: ServiceSettings, options: argparse.Namespa
 async def _connected(settings: ServiceSettings, work: Work) -> int:
     password = settings.nats_password.get_secret_value() if settings.nats_password else None
     log = await JetStreamLog.connect(
-        settings.nats_url, name="orca-replay", user=settings.nats_user, password=password
-    )
+        settings.nats_url, name="orca-replay", user=settings.nats_user, password=password,
+        inbox_prefix=settings.inbox_prefix, wait_s=CONNECT_S,
+    )  # fmt: skip
     try:
         return await work(log)
     finally:

@@ -5,6 +5,7 @@ Services are run, never imported: the command becomes ``python -m orca_<service>
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -23,6 +24,7 @@ SERVICES = ("admission", "placement", "metering", "billing")
 EXPLAINED_BY = {"quota": "admission", "task": "admission", "money": "billing"}
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 FULL_ID_CHARS = 36
+SERVICE_USER = "service"
 
 
 def register(app: typer.Typer) -> None:
@@ -93,15 +95,23 @@ def become(settings: ClientSettings, service: str, arguments: list[str]) -> int:
 
 def environment(settings: ClientSettings, service: str) -> dict[str, str]:
     """What the program needs to know: where the log is, and where the service keeps snapshots."""
-    found = {
+    user, password = _identity(settings)
+    return {
         "ORCA_NATS_URL": settings.nats_url,
         "ORCA_DATA_DIR": str(data_dir(settings.data_dir, service)),
-    }
-    if settings.nats_user is not None:
-        found["ORCA_NATS_USER"] = settings.nats_user
-    if settings.nats_password is not None:
-        found["ORCA_NATS_PASSWORD"] = settings.nats_password.get_secret_value()
-    return found
+    } | ({"ORCA_NATS_USER": user, "ORCA_NATS_PASSWORD": password} if user and password else {})
+
+
+def _identity(settings: ClientSettings) -> tuple[str | None, str | None]:
+    """Who reads the log: the services' own user where this machine may know its password.
+
+    An embedded stack keeps it for its owner's eyes; users and operators may not read streams.
+    """
+    with contextlib.suppress(OSError):
+        path = settings.data_dir.expanduser() / "access" / SERVICE_USER
+        return SERVICE_USER, path.read_text().strip()
+    password = settings.nats_password
+    return settings.nats_user, password.get_secret_value() if password else None
 
 
 def data_dir(home: Path, service: str) -> Path:
