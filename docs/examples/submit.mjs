@@ -10,7 +10,11 @@ const task = {
   spec: { taskType: "batch", image: "busybox", command: ["echo", "hello from JavaScript"] },
 };
 
-const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222" });
+const nc = await connect({
+  servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222",
+  user: process.env.NATS_USER,
+  pass: process.env.NATS_PASSWORD,
+});
 const taskId = randomUUID();
 const subject = `orca.team-alpha.task.${taskId}.client.alice.TaskSubmitted`;
 const event = { type: "orca.TaskSubmitted.v1", data: { manifest: task } };

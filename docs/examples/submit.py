@@ -16,7 +16,11 @@ TASK = {
 
 
 async def main() -> None:
-    nc = await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
+    nc = await nats.connect(
+        os.environ.get("NATS_URL", "nats://127.0.0.1:4222"),
+        user=os.environ.get("NATS_USER"),
+        password=os.environ.get("NATS_PASSWORD"),
+    )
     task_id = uuid.uuid4()
     subject = f"orca.team-alpha.task.{task_id}.client.alice.TaskSubmitted"
     event = {"type": "orca.TaskSubmitted.v1", "data": {"manifest": TASK}}

@@ -61,7 +61,11 @@ def run(command: list[str], folder: Path, env: dict[str, str], limit_s: float) -
 
 async def runs_to_its_end(stack: RunningStack, command: list[str], folder: Path) -> None:
     """The example prints a task id, and that task succeeds."""
-    env = {"NATS_URL": stack.url_of("client")}
+    env = {
+        "NATS_URL": f"nats://127.0.0.1:{stack.nats_port}",
+        "NATS_USER": "client",
+        "NATS_PASSWORD": (stack.home / "access" / "client").read_text(),
+    }
     printed = await asyncio.to_thread(run, command, folder, env, SUBMIT_S)
     task_id = uuid.UUID(printed.strip())
     async with await Connection.open(stack.nats_url, "alice") as alice:
