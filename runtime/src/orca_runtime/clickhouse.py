@@ -19,8 +19,11 @@ from orca_schemas.positions import Cursor
 from orca_schemas.subjects import Stream
 
 from orca_runtime.errors import UnknownEventError
+from orca_runtime.log import StreamState
 from orca_runtime.recorded import Recorded, Unreadable
 
+SHADOW = "_rebuild"
+"""What the name of a table ends with that is built anew beside the one that is read."""
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60
 HTTP_PORT = 8123
@@ -124,14 +127,61 @@ class ClickHouseSink:
 
     async def write(self, batch: Sequence[Recorded | Unreadable], through: Cursor) -> None:
         """Write the batch's rows, then the cursor. Raises UnknownEventError before any row."""
+        client = await self._insert(batch, "")
+        cursors = [(self._name, stream, *done) for stream, done in sorted(through.items())]
+        await client.insert("projection_cursors", cursors, column_names=CURSOR_COLUMNS)
+
+    async def _insert(self, batch: Sequence[Recorded | Unreadable], suffix: str) -> Any:
         events = list(_events(batch))
         client = await self._client()
         for writer in self._writers:
             rows = [row for event in events for row in writer.rows(event)]
             if rows:
-                await client.insert(writer.table, rows, column_names=writer.columns)
-        cursors = [(self._name, stream, *done) for stream, done in sorted(through.items())]
-        await client.insert("projection_cursors", cursors, column_names=CURSOR_COLUMNS)
+                await client.insert(writer.table + suffix, rows, column_names=writer.columns)
+        return client
+
+    async def shadow_open(self) -> None:
+        """Make an empty shadow of each table; see rebuild."""
+        client = await self._client()
+        for statement in self._schema:
+            await client.command(statement)
+        for table in self._tables():
+            # Not SYNC: the embedded engine then waits for a minute.
+            await client.command(f"DROP TABLE IF EXISTS {table}{SHADOW}")
+            await client.command(f"CREATE TABLE {table}{SHADOW} AS {table}")
+
+    async def shadow_keep(self, state: StreamState) -> None:
+        """Copy the rows whose events expired from the log since they were written."""
+        client = await self._client()
+        for writer in self._writers:
+            if state.first_sequence <= 1 or "stream" not in writer.columns:
+                continue
+            columns = ", ".join(writer.columns)
+            await client.command(
+                f"INSERT INTO {writer.table}{SHADOW} ({columns})"  # noqa: S608 - names of ours
+                f" SELECT {columns} FROM {writer.table} FINAL WHERE stream = {{stream:String}}"
+                " AND (stream_epoch != {epoch:UInt64} OR stream_sequence < {first:UInt64})",
+                parameters={
+                    "stream": state.stream,
+                    "epoch": state.epoch,
+                    "first": state.first_sequence,
+                },
+            )
+
+    async def shadow_write(self, batch: Sequence[Recorded | Unreadable]) -> None:
+        """Write a batch's rows into the shadow, without a cursor."""
+        await self._insert(batch, SHADOW)
+
+    async def shadow_swap(self) -> None:
+        """Exchange each table with its shadow, which is at least as far, and drop the old."""
+        client = await self._client()
+        for table in self._tables():
+            await client.command(f"EXCHANGE TABLES {table} AND {table}{SHADOW}")
+        for table in self._tables():
+            await client.command(f"DROP TABLE IF EXISTS {table}{SHADOW}")
+
+    def _tables(self) -> list[str]:
+        return sorted({writer.table for writer in self._writers})
 
     async def close(self) -> None:
         """Let go of the connection; the next call makes a new one."""

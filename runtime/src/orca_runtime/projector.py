@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -56,6 +56,10 @@ class Projector:
     name: str
     streams: tuple[Stream, ...]
     sink: Sink
+    done: Cursor = field(default_factory=dict)
+    """Written through, per stream."""
+    gate: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held for every write; a rebuild holds it while it exchanges what is written."""
 
     async def run(self, log: EventLog, active: Callable[[], bool]) -> None:
         """Project until cancelled, while ``active()``; every stream on its own."""
@@ -70,6 +74,7 @@ class Projector:
                 await asyncio.sleep(LINGER_S)
             try:
                 cursor = await self._open()
+                self.done = dict(cursor)
                 async with asyncio.TaskGroup() as group:
                     for stream in self.streams:
                         group.create_task(self._project(log, stream, cursor, active))
@@ -104,7 +109,9 @@ class Projector:
     async def _write(self, inputs: Sequence[Recorded | Unreadable], through: Cursor) -> None:
         async for wait_s in _backoff():
             try:
-                await self.sink.write(inputs, through)
+                async with self.gate:
+                    await self.sink.write(inputs, through)
+                    self.done |= through
             except Exception as error:  # noqa: BLE001 - whatever the sink's client raises
                 await self._wait(error, wait_s)
             else:

@@ -26,6 +26,7 @@ from orca_runtime.lease import KvLease
 from orca_runtime.logs import configure
 from orca_runtime.metrics import DeciderMetrics
 from orca_runtime.projector import Projector
+from orca_runtime.rebuild import Rebuilder
 from orca_runtime.settings import ServiceSettings
 from orca_runtime.shell import DeciderShell
 from orca_runtime.snapshot import FileSnapshots
@@ -127,6 +128,9 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         "deadletters": deadletters(shell),
         "stream": STREAM_INFO,
     }
+    projectors = service.projectors(settings)
+    if projectors:
+        verbs["rebuild"] = Rebuilder(projectors, log, lambda: shell.active).verb()
     asks = AskServer(service.name, shell, verbs, settings, metrics.registry)
     await asks.broker.start()
     tasks = [
@@ -135,7 +139,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         asyncio.create_task(log.wait_closed(), name="broker connection"),
         *(
             asyncio.create_task(p.run(log, lambda: shell.active))
-            for p in service.projectors(settings)
+            for p in projectors
         ),
         *(asyncio.create_task(_observe(observer, shell, log)) for observer in service.observers),
     ]

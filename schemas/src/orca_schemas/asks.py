@@ -346,3 +346,27 @@ class StreamInfo(_Body):
     last_sequence: int
     max_bytes: int | None
     broker_time: str
+
+
+class RebuildQuery(_Body):
+    """Whether to begin a rebuild where none runs, or only to ask how far one is."""
+
+    start: bool = False
+
+
+class RebuildPart(_Body):
+    """How far one stream is written anew by one projector."""
+
+    projector: str
+    stream: str
+    at: int
+    end: int
+
+
+class Rebuild(_Body):
+    """The answer of ``<service>.rebuild``: idle, running, done or failed (then ``reason``)."""
+
+    state: str
+    id: str = ""
+    parts: tuple[RebuildPart, ...] = ()
+    reason: str = ""

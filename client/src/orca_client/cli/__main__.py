@@ -20,6 +20,7 @@ from orca_client.cli import (
     get,
     logs,
     past,
+    rebuild,
     screen,
     sql,
     stack,
@@ -73,6 +74,7 @@ for _group in (
     admin,
     past,
     streams,
+    rebuild,
     sql,
     doctor,
 ):

@@ -27,6 +27,8 @@ FOLDER = "access"
 
 EVENTS = "orca.*.*.*.*.*.*"
 ASKS = "orca.ask.>"
+REBUILDS = "orca.ask.*.*.*.rebuild"
+"""The one question that costs much: an operator's."""
 SAID_BY_USERS = "orca.*.*.*.client.*.*"
 SAID_BY_OPERATORS = "orca.*.*.*.admin.*.*"
 CLIENT_SERVICES = (SAID_BY_USERS, SAID_BY_OPERATORS, ASKS)
@@ -94,7 +96,8 @@ def accounts_config(settings: StackSettings) -> str:
     }
     operator = _user(settings, OPERATOR, CLIENT_SERVICES, CLIENT_STREAMS)
     # The libraries' own inbox prefix is this user's too, so that any client works as it comes.
-    client = _user(settings, CLIENT, (SAID_BY_USERS, ASKS), (EVENTS, f"{inbox_prefix(None)}.>"))
+    hears = (EVENTS, f"{inbox_prefix(None)}.>")
+    client = _user(settings, CLIENT, (SAID_BY_USERS, ASKS), hears, (REBUILDS,))
     nodes = [_node(settings, node) for node in settings.node_gpus()]
     accounts = {
         ACCOUNT: home,
@@ -122,10 +125,15 @@ def _guests(
 
 
 def _user(
-    settings: StackSettings, user: str, may_say: Sequence[str], may_hear: Sequence[str]
+    settings: StackSettings,
+    user: str,
+    may_say: Sequence[str],
+    may_hear: Sequence[str],
+    but_not_say: Sequence[str] = (),
 ) -> dict[str, object]:
     hears = [f"{inbox_prefix(user)}.>", *may_hear]
-    permissions = {"publish": list(may_say), "subscribe": hears}
+    says = {"allow": list(may_say), "deny": list(but_not_say)}
+    permissions = {"publish": says, "subscribe": hears}
     return {"user": user, "password": password(settings, user), "permissions": permissions}
 
 
