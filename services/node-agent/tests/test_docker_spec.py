@@ -93,6 +93,13 @@ def test_an_exit_carries_its_code_and_times() -> None:
     assert (seen.exit_code, seen.started_at_ms, seen.finished_at_ms) == (3, 1500, 2000)
 
 
+def test_an_end_is_never_before_its_start() -> None:
+    """Given an engine that noted the start a moment after the end, the life has no length."""
+    seen = observed_of(inspected(FinishedAt="1970-01-01T00:00:01.499Z"), boot_id="b1")
+    assert seen is not None
+    assert (seen.started_at_ms, seen.finished_at_ms) == (1500, 1500)
+
+
 def test_a_success_that_outlived_a_killed_child_is_not_out_of_memory() -> None:
     seen = observed_of(inspected(OOMKilled=True), boot_id="b1")
     assert seen is not None

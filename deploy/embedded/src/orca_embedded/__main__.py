@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -139,14 +140,20 @@ def _down(settings: StackSettings, _: argparse.Namespace) -> int:
     if state is None:
         print(f"orca: nothing runs on {settings.home()}")
         return 0
-    os.kill(state["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + DOWN_S
-    while time.monotonic() < deadline:
-        if not in_use(settings.home()):
-            print("orca: stopped; state is kept, and running tasks run on for the next orca up")
-            return 0
-        time.sleep(0.1)
+    try:
+        process = os.pidfd_open(state["pid"])  # this very process, even once its number is reused
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+    except ProcessLookupError:
+        return _stopped()
+    ended, _, _ = select.select([process], [], [], DOWN_S)
+    if ended:
+        return _stopped()
     raise StackProblem(f"process {state['pid']} did not stop in {DOWN_S:.0f} s", EX_UNAVAILABLE)
+
+
+def _stopped() -> int:
+    print("orca: stopped; state is kept, and running tasks run on for the next orca up")
+    return 0
 
 
 def _status(settings: StackSettings, arguments: argparse.Namespace) -> int:

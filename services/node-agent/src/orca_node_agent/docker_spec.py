@@ -163,6 +163,9 @@ def observed_of(inspected: Mapping[str, Any], boot_id: str) -> AttemptObserved |
 def _exited(base: AttemptObserved, state: Mapping[str, Any], other_boot: bool) -> AttemptObserved:
     code = int(state["ExitCode"])
     finished_at_ms = unix_ms(state["FinishedAt"])
+    if finished_at_ms is not None:
+        # The engine may note the start of a short life a moment after its end.
+        finished_at_ms = max(finished_at_ms, base.started_at_ms)
     lost = finished_at_ms is None or (code == EXIT_CODE_UNWITNESSED and other_boot)
     return AttemptObserved(
         key=base.key,
