@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from orca_runtime.histories import digests_on_the_way, fingerprint, write_history
+from orca_runtime import slices
+from orca_runtime.fold import fold_one, unfolded
+from orca_runtime.histories import digests_on_the_way, fingerprint, read_history, write_history
 from orca_runtime.log import Stored
 from orca_runtime.recorded import Recorded
+from orca_runtime.tables import state_bytes
 from orca_schemas.events.admission import QuotaSettled
 from orca_schemas.registry import EVENTS
 from orca_schemas.subjects import ROLE_OF_STREAM, Stream
@@ -32,6 +35,24 @@ def test_a_history_folds_to_the_states_it_was_recorded_with(name: str, stream: s
     """Given an own stream of an earlier day, then every 50 events the state is what it was then."""
     found = digests_on_the_way(DECIDERS[stream], messages(name, Stream(stream)))
     assert found == known_digests()[name][stream]
+
+
+@pytest.mark.parametrize(("name", "stream"), OWN)
+def test_a_state_written_in_slices_is_the_same_bytes(
+    name: str, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given states with something in every table, then in slices of three rows they are written
+    as in one piece, and in more than one."""
+    decider = DECIDERS[stream]
+    monkeypatch.setattr(slices, "SLICE", 3)
+    folded = unfolded(decider)
+    slicer = slices.Slicer(decider.state_type, decider.initial)
+    for stored in messages(name, Stream(stream)):
+        folded, _ = fold_one(decider, folded, stored)
+        if folded.sequence % 25 == 0:
+            pieces = list(slicer.slices(folded.state))
+            assert b"".join(pieces) == state_bytes(decider.state_type, folded.state)
+            assert len(pieces) > 3
 
 
 @pytest.mark.parametrize("stream", DECIDERS)
@@ -104,10 +125,4 @@ class TestTheyWouldFail:
     def test_a_history_survives_being_written_again(self) -> None:
         """Given a message that is no text, then it comes back as the bytes it was."""
         odd = [replace(self.log[Stream.CLIENT][0], body=b"\xff\x00{")]
-        assert list(_read(write_history(odd))) == odd
-
-
-def _read(data: bytes) -> Sequence[Stored]:
-    from orca_runtime.histories import read_history  # noqa: PLC0415
-
-    return list(read_history(data))
+        assert list(read_history(write_history(odd))) == odd
