@@ -8,6 +8,7 @@ import pytest
 from orca_placement.attempts import backoff_ms
 from orca_placement.limits import BACKOFF_MAX_MS, FORGET_MS
 from orca_schemas.limits import STOP_GRACE_MS
+from orca_schemas.manifest import OnNodeLoss
 from orca_schemas.values import Outcome
 
 FAILED = Outcome.FAILED
@@ -75,6 +76,27 @@ def test_other_outcomes_are_final(world: Any, outcome: Outcome) -> None:
     """Only failures and lack of memory are repeated."""
     then = world.node("n1").submit("a", backoff_limit=5).finish("a", outcome)
     assert then.said("Released").outcome == outcome
+
+
+def test_a_loss_that_the_node_itself_reports_is_requeued(world: Any) -> None:
+    """The watchdog ended it and the node is back in time: as if the loss had been waited out."""
+    given = world.node("n1").submit("a", tokens=100, on_node_loss=OnNodeLoss.REQUEUE)
+    then = given.silent("n1").heard("n1").finish("a", Outcome.NODE_LOST, tokens=30)
+    assert then.names == ["AttemptEnded"]
+    again = then.fire("retry")
+    placed = again.said("Placed")
+    assert (placed.attempt, placed.lease_base_tokens) == (2, 30)
+    twice = again.finish("a", Outcome.NODE_LOST)
+    assert twice.said("AttemptEnded").retry_at_ms == twice.now_ms + 2000
+    assert twice.run("a").failures == 0
+
+
+def test_a_loss_that_the_node_reports_ends_what_may_not_run_twice(world: Any) -> None:
+    """Without ``onNodeLoss: requeue``, or where a stop was ordered, it is final."""
+    waits = world.node("n1").submit("a", backoff_limit=5).finish("a", Outcome.NODE_LOST)
+    assert waits.said("Released").outcome == "node_lost"
+    stopped = world.node("n1").submit("a", on_node_loss=OnNodeLoss.REQUEUE).stop("a")
+    assert stopped.finish("a", Outcome.NODE_LOST).names == ["Released"]
 
 
 def test_a_retry_keeps_its_place_in_the_queue(world: Any) -> None:

@@ -56,16 +56,27 @@ def _started(run: Run, attempt: Attempt, report: TaskStarted) -> EventData:
 
 def _finished(draft: Draft, run: Run, attempt: Attempt, report: TaskFinished) -> None:
     """A container's own exit wins over a requested end; a requested end over a retry."""
-    failures = run.failures + 1
-    again = (
-        report.outcome in RETRIED and failures <= run.spec.backoff_limit and attempt.stop is None
-    )
-    if again:
-        retry_at_ms = draft.now_ms + backoff_ms(failures)
+    wait_ms = _wait_ms(run, report.outcome)
+    if wait_ms is not None and attempt.stop is None:
+        retry_at_ms = draft.now_ms + wait_ms
         _end_attempt(draft, run, report.outcome, retry_at_ms, report.exit_code, report.used)
     else:
         _release_attempt(draft, run, report.outcome, report.exit_code, report.used)
     schedule(draft, Scope(freed=(attempt.node,)))
+
+
+def _wait_ms(run: Run, outcome: Outcome) -> int | None:
+    """How long until the run is tried again; None: it is over.
+
+    A node that comes back before its loss is waited out says itself that its watchdog ended the
+    attempt. That is a loss and no failure, but one that a broken node could repeat at once.
+    """
+    if outcome in RETRIED:
+        failures = run.failures + 1
+        return backoff_ms(failures) if failures <= run.spec.backoff_limit else None
+    if outcome is Outcome.NODE_LOST and run.spec.on_node_loss is OnNodeLoss.REQUEUE:
+        return backoff_ms(run.attempts)
+    return None
 
 
 def backoff_ms(failures: int) -> int:
