@@ -46,6 +46,7 @@ async def rebuild(connection: Connection, service: str) -> AsyncIterator[Progres
         except NoAnswerError:
             if time.monotonic() - heard_s > PATIENCE_S:
                 raise
+            await asyncio.sleep(POLL_S)
             continue
         heard_s = time.monotonic()
         if now.id and current == "":
