@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from nats.errors import Error as NatsError
@@ -34,6 +36,9 @@ LAG_WARN = 1_000
 """Inputs waiting: more than a second of work at the speed that one service must keep up."""
 SKEW_WARN_MS = 2_000
 SILENT_WARN_MS = 15_000
+DISK_FULL_BYTES = 16 * 2**20
+"""Less than the broker may need for one more file of messages."""
+DISK_WARN_PERCENT = 10
 CURSORS = (
     "SELECT projector, stream, max(sequence) FROM projection_cursors GROUP BY projector, stream"
 )
@@ -76,6 +81,8 @@ async def examine(settings: ClientSettings) -> AsyncIterator[Finding]:
             async for finding in _bus(connection, settings, last):
                 yield finding
     for finding in await asyncio.to_thread(_clickhouse, settings.clickhouse_url, last):
+        yield finding
+    for finding in disk(settings.data_dir.expanduser() / "nats"):
         yield finding
 
 
@@ -232,6 +239,21 @@ def _node(node: Any) -> list[Finding]:
         remedy = "development default: no such GPU is there; unset ORCA_SIMULATED_GPUS"
         found.append(Finding(Level.WARN, what, "simulated GPUs", remedy))
     return found
+
+
+def disk(store: Path) -> list[Finding]:
+    """Whether there is room for the log; nothing where its files are not on this host."""
+    if not store.is_dir():
+        return []
+    room = shutil.disk_usage(store)
+    seen = f"{room.free // 2**20} of {room.total // 2**20} MiB free at {store}"
+    if room.free < DISK_FULL_BYTES:
+        # Measured on 2.15: the broker goes on reading, and writes again only after a restart.
+        remedy = "nothing is stored any more; make room there, then orca down and orca up"
+        return [Finding(Level.FAIL, "disk", seen, remedy)]
+    if room.free < room.total * DISK_WARN_PERCENT // 100:
+        return [Finding(Level.WARN, "disk", seen, "make room: when it is full, all stops")]
+    return [Finding(Level.OK, "disk", seen)]
 
 
 def _clickhouse(url: str, last: dict[str, int]) -> list[Finding]:

@@ -5,6 +5,7 @@ FastStream carries them: subscription, middleware and the AsyncAPI document are 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from pydantic import BaseModel, ValidationError
 from orca_runtime.connection import connection_options
 from orca_runtime.settings import ServiceSettings
 from orca_runtime.shell import DeciderShell
+
+STANDBY_WAIT_S = 0.2
+"""Whoever asks takes the first answer: the active replica's, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ Verbs = Mapping[str, Verb | LogVerb]
 
 
 class AskServer:
-    """Answers a service's verbs. A replica that is not active stays silent."""
+    """Answers a service's verbs. A replica that is not active tells only its status, and late."""
 
     def __init__(
         self,
@@ -97,6 +101,8 @@ class AskServer:
         chosen = self._verbs[verb]
         if not raw.reply or not (self._shell.active or verb == "status"):
             return
+        if not self._shell.active:
+            await asyncio.sleep(STANDBY_WAIT_S)
         reply = await self._answer(chosen, raw.subject, raw.data)
         await self.broker.publish(
             reply.model_dump_json(exclude_none=True).encode(),
