@@ -13,7 +13,7 @@ from orca_runtime.fold import fold_one, unfolded
 from orca_runtime.histories import digests_on_the_way, fingerprint, read_history, write_history
 from orca_runtime.log import Stored
 from orca_runtime.recorded import Recorded
-from orca_runtime.tables import state_bytes
+from orca_runtime.tables import state_bytes, state_digest
 from orca_schemas.events.admission import QuotaSettled
 from orca_schemas.registry import EVENTS
 from orca_schemas.subjects import ROLE_OF_STREAM, Stream
@@ -38,7 +38,7 @@ def test_a_history_folds_to_the_states_it_was_recorded_with(name: str, stream: s
 
 
 @pytest.mark.parametrize(("name", "stream"), OWN)
-def test_a_state_written_in_slices_is_the_same_bytes(
+async def test_a_state_written_in_slices_is_the_same_bytes(
     name: str, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given states with something in every table, then in slices of three rows they are written
@@ -53,6 +53,8 @@ def test_a_state_written_in_slices_is_the_same_bytes(
             pieces = list(slicer.slices(folded.state))
             assert b"".join(pieces) == state_bytes(decider.state_type, folded.state)
             assert len(pieces) > 3
+    digest = await slicer.digest(folded.state)
+    assert digest == state_digest(decider.state_type, folded.state)
 
 
 @pytest.mark.parametrize("stream", DECIDERS)

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from orca_schemas.asks import Status
 
-from orca_runtime.asks import Ask, AskServer, Verb, Verbs
+from orca_runtime.asks import Ask, AskServer, LogVerb, Verbs
 from orca_runtime.clock import SystemClock
 from orca_runtime.deadletters import deadletters
 from orca_runtime.decider import Decider
@@ -29,9 +29,9 @@ from orca_runtime.projector import Projector
 from orca_runtime.rebuild import Rebuilder
 from orca_runtime.settings import ServiceSettings
 from orca_runtime.shell import DeciderShell
+from orca_runtime.slices import Slicer
 from orca_runtime.snapshot import FileSnapshots
 from orca_runtime.stream_info import STREAM_INFO
-from orca_runtime.tables import state_digest
 from orca_runtime.tracing import Tracer, exporter_to
 
 STOP_S = 10.0
@@ -124,7 +124,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
     )
     verbs = {
         **service.verbs,
-        "status": Verb(None, _status(service, shell)),
+        "status": LogVerb(None, _status(service, shell)),
         "deadletters": deadletters(shell),
         "stream": STREAM_INFO,
     }
@@ -137,10 +137,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         asyncio.create_task(lease.keep(), name="lease"),
         asyncio.create_task(shell.run(), name="shell"),
         asyncio.create_task(log.wait_closed(), name="broker connection"),
-        *(
-            asyncio.create_task(p.run(log, lambda: shell.active))
-            for p in projectors
-        ),
+        *(asyncio.create_task(p.run(log, lambda: shell.active)) for p in projectors),
         *(asyncio.create_task(_observe(observer, shell, log)) for observer in service.observers),
     ]
     await _until_stopped(stop, tasks)
@@ -178,16 +175,23 @@ async def _let_go(
         _log.warning("did not let go cleanly", error=repr(error))
 
 
-def _status(service: Service, shell: DeciderShell[Any]) -> Callable[[Any, Any, Ask], Status]:
-    def status(state: Any, _query: Any, ask: Ask) -> Status:
+def _status(
+    service: Service, shell: DeciderShell[Any]
+) -> Callable[[Any, Any, Ask], Awaitable[Status]]:
+    slicer = Slicer(service.decider.state_type, service.decider.initial)
+
+    async def status(_log: Any, _query: Any, ask: Ask) -> Status:
+        """Say how it is at this moment; the digest is computed beside the decisions."""
+        state, waiting = shell.folded.state, shell.waiting()
+        ready, active, reason = shell.ready, shell.active, shell.reason
         return Status(
             service=service.name,
-            ready=shell.ready,
-            active=shell.active,
-            reason=shell.reason,
+            ready=ready,
+            active=active,
+            reason=reason,
             sequence=ask.sequence,
-            digest=state_digest(service.decider.state_type, state),
-            lag=shell.waiting(),
+            digest=await slicer.digest(state),
+            lag=waiting,
             version=version("orca-runtime"),
         )
 
