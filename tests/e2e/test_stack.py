@@ -112,7 +112,7 @@ def home(tmp_path: Path) -> Home:
 def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """A stack that runs in the background, started with ``--detach``."""
     home = make_home(tmp_path_factory.mktemp("detached"))
-    done = home.run("up", "--detach", "--nodes", "node-1")
+    done = home.run("up", "--detach", "--nodes", "node-1", "--auth")
     assert done.returncode == 0, done.stderr
     assert "orca is up" in done.stderr
     yield home

@@ -145,7 +145,7 @@ def _down(settings: StackSettings, _: argparse.Namespace) -> int:
         signal.pidfd_send_signal(process, signal.SIGTERM)
     except ProcessLookupError:
         return _stopped()
-    ended, _, _ = select.select([process], [], [], DOWN_S)
+    ended = select.select([process], [], [], DOWN_S)[0]
     if ended:
         return _stopped()
     raise StackProblem(f"process {state['pid']} did not stop in {DOWN_S:.0f} s", EX_UNAVAILABLE)
