@@ -108,6 +108,7 @@ def test_filters_name_one_stream_or_one_task() -> None:
     """Given a stream or a task, then the filter leaves just the rest open."""
     assert stream_filter(Stream.USAGE) == "orca.*.*.*.probe.*.*"
     assert task_filter(TASK) == f"orca.*.task.{TASK}.*.*.*"
+    assert task_filter(TASK, "team-alpha") == f"orca.team-alpha.task.{TASK}.*.*.*"
     with pytest.raises(MalformedError):
         task_filter(">")
 

@@ -15,7 +15,12 @@ from faststream.nats import NatsBroker
 from faststream.nats.annotations import NatsMessage
 from faststream.nats.prometheus import NatsPrometheusMiddleware
 from orca_schemas.asks import AskError, Reply
-from orca_schemas.errors import MalformedError, from_validation
+from orca_schemas.errors import (
+    SHOWN_REMEDY_CHARS,
+    MalformedError,
+    from_validation,
+    printable,
+)
 from orca_schemas.positions import Position
 from orca_schemas.subjects import ask_subject
 from prometheus_client import CollectorRegistry
@@ -27,6 +32,11 @@ from orca_runtime.shell import DeciderShell
 
 STANDBY_WAIT_S = 0.2
 """Whoever asks takes the first answer: the active replica's, if there is one."""
+
+
+MAX_REPLY_BYTES = 1_000_000
+"""The broker carries 1 MiB a message, header and all. An answer with more rows than fit is given
+with fewer; one that cannot be made smaller is refused, since none at all would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +115,56 @@ class AskServer:
             await asyncio.sleep(STANDBY_WAIT_S)
         reply = await self._answer(chosen, raw.subject, raw.data)
         await self.broker.publish(
-            reply.model_dump_json(exclude_none=True).encode(),
+            reply,
             subject=raw.reply,
             headers={},
             timeout=2.0,
         )
 
-    async def _answer(self, verb: Verb | LogVerb, subject: str, body: bytes) -> Reply:
+    async def _answer(self, verb: Verb | LogVerb, subject: str, body: bytes) -> bytes:
+        """The reply, as large as the broker carries."""
+        try:
+            query = _query(verb.query, body)
+            reply = await self._reply(verb, subject, query)
+            while len(reply) > MAX_REPLY_BYTES:
+                query = _fewer(query, len(reply))
+                reply = await self._reply(verb, subject, query)
+        except MalformedError as error:
+            problem = AskError(field=error.field, value=error.value, remedy=error.remedy)
+        except Exception as error:  # noqa: BLE001 - a question must not stop the service
+            problem = AskError(field="ask", value=subject, remedy=_said(error))
+        else:
+            return reply
+        return _written(Reply(ok=False, error=problem))
+
+    async def _reply(self, verb: Verb | LogVerb, subject: str, query: BaseModel | None) -> bytes:
         _, _, namespace, user, _, _ = subject.split(".")
         folded = self._shell.folded
         ask = Ask(namespace, user, time.time_ns() // 1_000_000, folded.sequence)
-        try:
-            query = _query(verb.query, body)
-            if isinstance(verb, LogVerb):
-                data = await verb.answer(self._shell.log, query, ask)
-            else:
-                data = verb.answer(folded.state, query, ask)
-        except MalformedError as error:
-            problem = AskError(field=error.field, value=error.value, remedy=error.remedy)
-            return Reply(ok=False, error=problem)
-        except Exception as error:  # noqa: BLE001 - a question must not stop the service
-            problem = AskError(
-                field="ask", value=subject, remedy=f"{type(error).__name__}: {error}"
-            )
-            return Reply(ok=False, error=problem)
+        if isinstance(verb, LogVerb):
+            data = await verb.answer(self._shell.log, query, ask)
+        else:
+            data = verb.answer(folded.state, query, ask)
         stream = self._shell.decider.stream
         position = str(Position(stream, self._shell.epoch, folded.sequence))
-        return Reply(ok=True, position=position, data=data.model_dump(mode="json"))
+        return _written(Reply(ok=True, position=position, data=data.model_dump(mode="json")))
+
+
+def _written(reply: Reply) -> bytes:
+    return reply.model_dump_json(exclude_none=True).encode()
+
+
+def _said(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {error}", SHOWN_REMEDY_CHARS)
+
+
+def _fewer(query: BaseModel | None, found_bytes: int) -> BaseModel:
+    """The same question about half as many rows. Raises MalformedError where there is no half."""
+    limit = getattr(query, "limit", 1)
+    if query is None or limit <= 1:
+        remedy = f"an answer has at most {MAX_REPLY_BYTES} bytes; ask about less"
+        raise MalformedError("answer", f"{found_bytes} bytes", remedy)
+    return query.model_copy(update={"limit": limit // 2})
 
 
 def _query(model: type[BaseModel] | None, body: bytes) -> BaseModel | None:

@@ -1,4 +1,7 @@
-"""What a service answers about its dead letters: those that are open, and one with its input."""
+"""What a service answers about its dead letters: those that are open, and one with its input.
+
+A letter may hold anybody's input: they are shown to who asks from ``_cluster``, and to nobody else.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from typing import Any
 from orca_schemas.asks import DeadLetterQuery, DeadLetterRow, DeadLetters
 from orca_schemas.codec import decode
 from orca_schemas.events.common import InputDeadLettered
+from orca_schemas.identifiers import CLUSTER
 from orca_schemas.positions import Position
 from orca_schemas.subjects import parse_subject
 
 from orca_runtime.asks import Ask, LogVerb
 from orca_runtime.log import EventLog
+from orca_runtime.redrive import NO_LETTERS
 from orca_runtime.shell import DeciderShell
 
 SHOWN_BYTES = 64 * 1024
@@ -24,8 +29,8 @@ Answer = Callable[[EventLog, DeadLetterQuery, Ask], Awaitable[DeadLetters]]
 def deadletters(shell: DeciderShell[Any]) -> LogVerb:
     """The verb: the fold says which letters are open, the log what stands in them."""
 
-    async def answer(log: EventLog, query: DeadLetterQuery, _: Ask) -> DeadLetters:
-        letters = shell.folded.letters
+    async def answer(log: EventLog, query: DeadLetterQuery, ask: Ask) -> DeadLetters:
+        letters = shell.folded.letters if ask.namespace == CLUSTER else NO_LETTERS
         chosen = sorted(letters.items(), key=lambda letter: letter[1])
         if query.position is not None:
             chosen = [letter for letter in chosen if letter[0] == query.position]

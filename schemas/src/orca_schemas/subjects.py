@@ -117,9 +117,10 @@ def stream_filter(stream: Stream) -> str:
     return f"{ROOT}.*.*.*.{ROLE_OF_STREAM[stream]}.*.*"
 
 
-def task_filter(task_id: str) -> str:
+def task_filter(task_id: str, namespace: str = "*") -> str:
     """Return the filter for every event about one task, in whichever stream."""
-    return f"{ROOT}.*.{Kind.TASK}.{check_uuid('task', task_id)}.*.*.*"
+    where = _beside(namespace=namespace)
+    return f"{ROOT}.{where}.{Kind.TASK}.{check_uuid('task', task_id)}.*.*.*"
 
 
 LOGS_FILTER = f"{ROOT}.logs.*.*.*.*"
