@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from orca_schemas.codec import MAX_BODY_BYTES, digest, encode
+from orca_schemas.codec import MAX_BODY_BYTES, decode, digest, encode
 from orca_schemas.envelope import Envelope
 from orca_schemas.events.common import InputDeadLettered
 from orca_schemas.identifiers import CLUSTER, derived_id
+from orca_schemas.model import EventData
 from orca_schemas.positions import Position, cursor_text
+from orca_schemas.registry import EVENTS
 from orca_schemas.subjects import Kind, Subject, subject
 from orca_schemas.values import MAX_REASON_CHARS, Fault
 
@@ -166,7 +168,8 @@ def _record(
             raise DecisionTooLargeError(f"{event_subject.event} has {len(body)} bytes")
         outgoing.append(Outgoing(str(event_subject), body, str(event_id)))
         position = Position(decider.stream, spec.epoch, folded.sequence + 1)
-        event = Recorded(position, event_subject, now, one.data, run, envelope.traceparent)
+        data = _as_read(event_subject, one.data, body)
+        event = Recorded(position, event_subject, now, data, run, envelope.traceparent)
         events.append(event)
         folded = replace(
             folded,
@@ -174,7 +177,7 @@ def _record(
             sequence=position.sequence,
             previous=digest(body),
             time_ms=now,
-            letters=follow_letters(folded.letters, one.data, position.sequence),
+            letters=follow_letters(folded.letters, data, position.sequence),
         )
     return replace(
         spec,
@@ -183,6 +186,14 @@ def _record(
         events=tuple(events),
         causes=spec.causes + (cause,) * len(decided),
     )
+
+
+def _as_read(where: Subject, data: EventData, body: bytes) -> EventData:
+    """What a reader makes of an event: one said in an older version is read as the newest.
+
+    A release that reads v+1 still says v, and must fold its own words as it will read them.
+    """
+    return data if type(data) is EVENTS.get(where.event) else decode(where, body).data
 
 
 def _event_id(
