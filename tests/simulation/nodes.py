@@ -145,6 +145,8 @@ class Node:
         """Start the host: whatever ran is gone; without its disk the agent knows nothing."""
         for body in self.bodies.values():
             self._gone(body)
+        # The spool is sent in order, so an offer of an earlier boot never comes after a later one.
+        self.sent = [one for one in self.sent if not one.subject.endswith(".NodeJoined")]
         self.boots += 1
         self.boot_id = derived_id(0, self.name, self.boots)
         if disk_lost:
@@ -255,9 +257,8 @@ class Node:
             return
         self._acted, self._renewed_s = at, now_s
         node = shell.folded.state.nodes.get(self.name)
-        if self.patient and node is not None and node.boot_id != self.boot_id:
-            return
-        if not desired.known:
+        other_boot = node is not None and node.boot_id != self.boot_id
+        if not desired.known or (self.patient and other_boot):
             if now_s - self._joined_s > 10:
                 self._join()
             return
