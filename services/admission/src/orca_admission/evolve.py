@@ -181,18 +181,14 @@ def _end(run: Run, event: Recorded, data: e.TaskRejected) -> Run:
 
 def _noted(state: State, event: Recorded, data: Noted) -> State:
     match data.fact:
-        case NothingNoted():
-            return _nothing(state, event)
+        case NothingNoted() | RescanNoted() as fact:
+            return _looked_through(state, event, fact)
         case AttemptNoted() as fact:
             return _attempt(state, event, fact)
         case EndNoted(run_id=run_id):
             return _change(state, run_id, node=None, fence=None, since_ms=event.time_ms)
         case NamespaceNoted() | LimitNoted() as fact:
             return _account(state, event.subject.namespace, fact)
-        case RescanNoted(namespace=namespace):
-            mark = Mark(event.time_ms, event.position)
-            queue = replace(state.queue(namespace), rescan=mark)
-            return with_queue(state, namespace, queue)
         case ForgetNoted(run_id=run_id):
             return without_run(state, state.runs[run_id])
         case LetterNoted():  # the runtime's own book
@@ -201,7 +197,12 @@ def _noted(state: State, event: Recorded, data: Noted) -> State:
             raise AssertionError(f"admission does not note a {data.fact.kind}")
 
 
-def _nothing(state: State, event: Recorded) -> State:
+def _looked_through(state: State, event: Recorded, fact: NothingNoted | RescanNoted) -> State:
+    """A look at a queue reached its bound, or its end; of all else nothing is noted here."""
+    if isinstance(fact, RescanNoted):
+        mark = Mark(event.time_ms, event.position)
+        queue = replace(state.queue(fact.namespace), rescan=mark)
+        return with_queue(state, fact.namespace, queue)
     about_a_queue = event.subject.kind is Kind.ACCOUNT
     return _scanned(state, event.subject.namespace) if about_a_queue else state
 
