@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from orca_client.errors import (
     BrokerUnreachableError,
+    LogFullError,
     NoAnswerError,
     NotSetUpError,
     NotStoredError,
@@ -31,6 +32,8 @@ A = TypeVar("A", bound=BaseModel)
 
 ASK_S = 3.0
 PUBLISH_S = 5.0
+FULL_CODES = frozenset((10002, 10023, 10047, 10077))
+"""JetStream: a stream's, the account's or the server's store has no room."""
 _DENIED = re.compile(r'permissions violation for publish to "([^"]*)"')
 
 
@@ -145,6 +148,8 @@ def sequence_of(ack: bytes, subject: str) -> int:
     """Read a JetStream acknowledgement; raises RefusedError with the broker's reason."""
     answer = json.loads(ack)
     if "error" in answer:
+        if answer["error"].get("err_code") in FULL_CODES:
+            raise LogFullError(answer.get("stream") or subject, answer["error"]["description"])
         raise RefusedError(f"{subject}: {answer['error'].get('description', answer['error'])}")
     sequence: int = answer["seq"]
     return sequence

@@ -53,6 +53,16 @@ class RefusedError(OrcaError):
     """A question or a publication was refused; the text names the field and the remedy."""
 
 
+class LogFullError(RefusedError):
+    """The log has no room for what users say; what runs already has room of its own."""
+
+    def __init__(self, stream: str, detail: str) -> None:
+        super().__init__(
+            f"{stream} is full ({detail}): nothing was stored, and what runs goes on; "
+            "an operator gives it more room: orca streams apply --store-bytes BYTES"
+        )
+
+
 class NotFoundError(OrcaError):
     """What was named is not known; the text says where to look."""
 

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from nats.errors import Error as NatsError
 from orca_schemas.errors import OrcaError
+from orca_schemas.subjects import Stream
 from pydantic import Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
 from orca_runtime import streams
 from orca_runtime.errors import LogUnavailableError
-from orca_runtime.jetstream import JetStreamLog
+from orca_runtime.jetstream import JetStreamLog, RefusedError
+from orca_runtime.jetstream.api import StreamMissingError
 from orca_runtime.logs import configure
 from orca_runtime.settings import ServiceSettings
 from orca_runtime.survey import Survey, survey
@@ -90,9 +92,23 @@ async def _connected(settings: StreamsSettings, options: argparse.Namespace, wor
         inbox_prefix=settings.inbox_prefix, wait_s=CONNECT_S,
     )  # fmt: skip
     try:
+        if not await _may_ask(log):
+            who = settings.nats_user or "this user"
+            remedy = "connect as the services do: ORCA_NATS_USER=service and its password"
+            return _say(f"{who} may not ask the broker about streams; {remedy}", FAILED)
         return await work(log, settings, options)
     finally:
         await log.close()
+
+
+async def _may_ask(log: JetStreamLog) -> bool:
+    try:
+        await log.state(Stream.CLIENT)
+    except StreamMissingError:
+        return True
+    except RefusedError:
+        return False
+    return True
 
 
 async def _apply(log: JetStreamLog, settings: StreamsSettings, options: argparse.Namespace) -> int:
