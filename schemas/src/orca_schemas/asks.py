@@ -156,16 +156,24 @@ class DesiredAttempt(_Body):
     traceparent: str | None = None
 
 
-class Desired(_Body):
-    """The answer of ``placement.desired``: everything that belongs on the node.
+class DesiredQuery(_Body):
+    """Which part of what belongs on the node: the attempts of runs whose id is above ``after``."""
 
-    An attempt that is not listed is over for placement: the node may remove its remains.
+    after: UUID | None = None
+
+
+class Desired(_Body):
+    """The answer of ``placement.desired``: everything that belongs on the node, by run id.
+
+    An attempt that is not listed is over for placement: the node may remove its remains. But where
+    ``more`` follows than one answer holds, only once it has asked for the rest.
     ``sequence`` orders answers: a node ignores one lower than the highest it acted on.
     """
 
     sequence: int
     known: bool
     attempts: tuple[DesiredAttempt, ...]
+    more: bool = False
 
 
 class PriceRow(_Body):

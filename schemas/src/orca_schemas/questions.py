@@ -25,7 +25,7 @@ _OWN = {
     "placement.tasks": Question(asks.TaskQuery, asks.Tasks),
     "placement.nodes": Question(None, asks.Nodes),
     "placement.gpus": Question(None, asks.Gpus),
-    "placement.desired": Question(None, asks.Desired),
+    "placement.desired": Question(asks.DesiredQuery, asks.Desired),
     "metering.usage": Question(asks.RunQuery, asks.Usages),
     "billing.cost": Question(asks.RunQuery, asks.Costs),
     "billing.prices": Question(asks.PriceQuery, asks.Prices),

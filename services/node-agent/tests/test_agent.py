@@ -249,6 +249,19 @@ async def test_placement_away_keeps_and_starts_nothing(tmp_path: Path, bus: Memo
         assert bus.said(TaskFinished) == []
 
 
+async def test_wishes_in_several_parts(tmp_path: Path, bus: MemoryBus) -> None:
+    """Given more than one answer holds, then all is begun, and nothing taken for over."""
+    bus.page = 2
+    async with running(tmp_path, bus):
+        bus.want(*(sh("exec sleep 300", number) for number in range(1, 6)))
+        await until(lambda: len(bus.said(TaskStarted)) == 5)
+        await asyncio.sleep(0.7)
+        assert bus.said(TaskFinished) == []
+        bus.want(*(sh("exec sleep 300", number) for number in (1, 2, 3, 5)))
+        await until(lambda: bus.said(TaskFinished))
+        assert one(bus.said(TaskFinished)).run_id == sh("", 4).run_id
+
+
 async def test_an_older_answer_is_ignored(tmp_path: Path, bus: MemoryBus) -> None:
     """Given an answer from the past, also after a restart, then it is not acted on."""
     attempt = sh("exec sleep 300")

@@ -14,7 +14,7 @@ from orca_placement.decider import DECIDER
 from orca_placement.state import Run, State
 from orca_runtime.recorded import Due, Recorded
 from orca_runtime.testing import START_MS, Scenario, an_input, scenario
-from orca_schemas.asks import Desired, TaskQuery, TaskRow
+from orca_schemas.asks import Desired, DesiredQuery, TaskQuery, TaskRow
 from orca_schemas.events.admission import LeaseExtended, QuotaReserved, TaskStopRequested
 from orca_schemas.events.node import NodeJoined, OrderRefused, TaskFinished, TaskStarted
 from orca_schemas.events.placement import Placed, PlacementDeferred, Released
@@ -254,11 +254,12 @@ class World:
         ]
         return {reason.code.value for reason in said[-1]}
 
-    def desired(self, node: str, **asker: Any) -> Desired:
+    def desired(self, node: str, after: UUID | None = None, **asker: Any) -> Desired:
         """What the node is told."""
         from orca_placement.queries import desired  # noqa: PLC0415
 
-        return desired(self.state, None, Asker(**({"user": node} | asker)))  # type: ignore[arg-type]
+        query = DesiredQuery(after=after)
+        return desired(self.state, query, Asker(**({"user": node} | asker)))  # type: ignore[arg-type]
 
     def rows(self, **named: Any) -> list[TaskRow]:
         """What who asks for tasks is told."""

@@ -30,6 +30,23 @@ def test_a_node_is_told_all_of_an_attempt(world: Any, gpu_spec: Any) -> None:
     assert given.finish("a").desired("n1").attempts == ()
 
 
+def test_a_node_is_told_in_parts_where_one_message_is_too_small(world: Any) -> None:
+    """Tenants choose how long a spec is: 20 of 100 KB are more than the broker carries at once."""
+    given = world.node("n1", cpu_milli=20_000)
+    for number in range(20):
+        given = given.submit(f"t{number}", command=("x" * 8000,) * 12)
+    found, after = [], None
+    while True:
+        page = given.desired("n1", after=after)
+        assert 0 < len(page.model_dump_json()) < 1_000_000
+        found += [attempt.run_id for attempt in page.attempts]
+        after = found[-1]
+        if not page.more:
+            break
+    assert sorted(found) == sorted(run.run_id for run in given.state.runs.values())
+    assert len(found) == 20
+
+
 def test_only_a_node_asks_as_a_node(world: Any) -> None:
     """A user of a namespace who is called like a node learns nothing."""
     given = world.node("n1").submit("a")

@@ -10,7 +10,7 @@ from orca_runtime.errors import LogUnavailableError
 from orca_runtime.log import Outgoing, Stored
 from orca_runtime.recorded import Recorded, recorded
 from orca_runtime.streams import stream_of
-from orca_schemas.asks import Desired, DesiredAttempt, Reply
+from orca_schemas.asks import Desired, DesiredAttempt, DesiredQuery, Reply
 from orca_schemas.identifiers import derived_id
 from orca_schemas.manifest import OnNodeLoss, Priority, TaskType
 from orca_schemas.model import EventData
@@ -27,7 +27,8 @@ class MemoryBus:
     """Stores what is published, and answers ``placement.desired`` with what a test says.
 
     ``away``: the broker cannot be reached. ``lose_acks``: so many publishes are stored and then
-    reported as unknown. ``silent``: the broker is there, placement is not.
+    reported as unknown. ``silent``: the broker is there, placement is not. ``page``: attempts per
+    answer.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class MemoryBus:
         self.lose_acks = 0
         self.known = True
         self.sequence = 0
+        self.page = 1000
         self.attempts: dict[str, DesiredAttempt] = {}
         self._hints: asyncio.Queue[None] = asyncio.Queue()
 
@@ -61,8 +63,14 @@ class MemoryBus:
         """See Bus.ask."""
         if self.away or self.silent:
             raise AskFailedError("away")
+        after = DesiredQuery.model_validate_json(body).after
+        wanted = sorted(self.attempts.values(), key=lambda one: one.run_id)
+        rest = [one for one in wanted if after is None or one.run_id > after]
         desired = Desired(
-            sequence=self.sequence, known=self.known, attempts=tuple(self.attempts.values())
+            sequence=self.sequence,
+            known=self.known,
+            attempts=tuple(rest[: self.page]),
+            more=len(rest) > self.page,
         )
         position = str(Position("PLACEMENT", EPOCH, self.sequence))
         reply = Reply(ok=True, position=position, data=desired.model_dump(mode="json"))

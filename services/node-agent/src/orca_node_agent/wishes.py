@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import structlog
-from orca_schemas.asks import Desired, Reply
+from orca_schemas.asks import Desired, DesiredQuery, Reply
 from orca_schemas.errors import MalformedError
 from orca_schemas.identifiers import CLUSTER
 from orca_schemas.positions import Position
@@ -24,6 +24,9 @@ ASK_TIMEOUT_S = 2.0
 FRESH_S = 6.0
 """How long an answer may be acted on: well below any lease, so nothing fenced is begun."""
 _ACTED_ON = "acted_on"
+
+Place = tuple[int, int]
+"""Epoch and sequence of placement's stream."""
 
 _log = structlog.get_logger(__name__)
 
@@ -54,8 +57,7 @@ class Wishes:
         """
         asked_s = boot_clock_s()  # an answer is as old as its question, however late it is read
         try:
-            body = await self._bus.ask(self._subject, b"{}", ASK_TIMEOUT_S)
-            at, answer = _read(body)
+            at, answer = await self._whole()
         except (AskFailedError, MalformedError) as error:
             _log.info("placement does not answer", error=str(error))
             return False
@@ -68,8 +70,26 @@ class Wishes:
         self._answer, self._asked_s = answer, asked_s
         return answer.known
 
+    async def _whole(self) -> tuple[Place, Desired]:
+        """Every part of the answer; as a whole it is as old as its first.
 
-def _read(body: bytes) -> tuple[tuple[int, int], Desired]:
+        What was placed in between may be missing: nothing of it is here yet.
+        """
+        at, first = await self._part(DesiredQuery())
+        attempts, more = list(first.attempts), first.more
+        while more and attempts:
+            later, part = await self._part(DesiredQuery(after=attempts[-1].run_id))
+            if later < at or not part.attempts:
+                raise AskFailedError("the parts of an answer do not fit together")
+            attempts, more = [*attempts, *part.attempts], part.more
+        return at, first.model_copy(update={"attempts": tuple(attempts), "more": False})
+
+    async def _part(self, query: DesiredQuery) -> tuple[Place, Desired]:
+        asked = query.model_dump_json(exclude_none=True).encode()
+        return _read(await self._bus.ask(self._subject, asked, ASK_TIMEOUT_S))
+
+
+def _read(body: bytes) -> tuple[Place, Desired]:
     """The answer and its place, (epoch, sequence). Raises MalformedError."""
     try:
         reply = Reply.model_validate_json(body)

@@ -14,6 +14,7 @@ from orca_schemas.asks import (
     MAX_ROWS,
     Desired,
     DesiredAttempt,
+    DesiredQuery,
     GpuRow,
     Gpus,
     NodeRow,
@@ -34,18 +35,30 @@ from orca_placement.waiting import in_order
 
 READY = "ready"
 LOST = "lost"
+PAGE_BYTES = 700_000
+"""Attempts fill an answer up to here: one more (at most 128 KiB of spec) still fits a message."""
 MAX_EXPLAINED = 50
 """Different requests whose reasons one answer looks at anew: an answer holds up the decisions."""
 
 
-def desired(state: State, _: None, ask: Ask) -> Desired:
-    """Everything that belongs on the asking node; the node is the user that asks."""
+def desired(state: State, query: DesiredQuery | None, ask: Ask) -> Desired:
+    """What belongs on the asking node, as much as one answer holds; the node is who asks.
+
+    A run keeps its place in the order of ids, so that no page misses what stood before and after.
+    """
     node = state.nodes.get(ask.user) if ask.namespace == CLUSTER else None
     if node is None:
         return Desired(sequence=ask.sequence, known=False, attempts=())
-    gone = frozenset(node.old_runs)
-    attempts = tuple(_desired(state.runs[key]) for key in node.runs if key not in gone)
-    return Desired(sequence=ask.sequence, known=True, attempts=attempts)
+    gone, after = frozenset(node.old_runs), str((query and query.after) or "")
+    keys = sorted(key for key in node.runs if key not in gone and key > after)
+    attempts, page_bytes = [], 0
+    for key in keys:
+        if page_bytes >= PAGE_BYTES:
+            break
+        attempts.append(_desired(state.runs[key]))
+        page_bytes += len(attempts[-1].model_dump_json().encode())
+    more = len(attempts) < len(keys)
+    return Desired(sequence=ask.sequence, known=True, attempts=tuple(attempts), more=more)
 
 
 def _desired(run: Run) -> DesiredAttempt:
