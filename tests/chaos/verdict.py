@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
+import os
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import nats
 from checks import check_log, event_of
+from orca_client.connection import Connection
 from orca_runtime.decider import AnyDecider
 from orca_runtime.fold import Folded, fold_one, unfolded
 from orca_runtime.log import Stored
 from orca_runtime.tables import state_digest
+from orca_schemas.asks import Status
 from orca_schemas.subjects import Stream, ask_subject
 from outcome import all_final, final_runs, sql_says_the_same
 from stack_kit import RunningStack, eventually
@@ -25,6 +30,8 @@ from tests.chaos.load import Task
 
 Events = Mapping[str, Sequence[Stored]]
 ENDS = ("TaskRejected", "Released")
+REPLICAS = 2
+ASK_S = 5.0
 
 
 async def all_done(stack: RunningStack, load: Sequence[Task], limit_s: float) -> None:
@@ -74,6 +81,8 @@ async def judge(stack: RunningStack, load: Sequence[Task], witness: Path) -> dic
     check_tokens(events, load)
     await sql_says_the_same(stack, events)
     await check_folds(stack, events)
+    await check_active_answers(stack)
+    await verify_by_replay(stack)
     return {stream: len(found) for stream, found in events.items()}
 
 
@@ -141,7 +150,8 @@ def check_tokens(events: Events, load: Sequence[Task]) -> None:
 def check_no_other_death(stack: RunningStack, kills: Mapping[str, int]) -> None:
     """Nothing died but what was killed."""
     restarts = {one["name"]: one["restarts"] for one in stack.state()["processes"]}
-    assert restarts == {name: kills.get(name, 0) for name in restarts}
+    expected = {name: kills.get(name, 0) for name in restarts}
+    assert restarts == expected, f"restarts {restarts}, of which killed {expected}"
 
 
 async def check_folds(stack: RunningStack, events: Events) -> None:
@@ -170,18 +180,38 @@ def _decider(name: str) -> AnyDecider:
     return found
 
 
+async def check_active_answers(stack: RunningStack) -> None:
+    """Whoever asks for a status hears the active replica, though the standby answers too."""
+    async with await Connection.open(stack.nats_url, "chaos") as connection:
+        for name in DECIDERS:
+            status = await connection.ask(Status, name, "status")
+            assert status.active, f"{name}: {status.reason}"
+
+
+async def verify_by_replay(stack: RunningStack) -> None:
+    """``replay --verify`` of every service finds what runs equal to the fold from zero."""
+    for name in DECIDERS:
+        data_dir = str(stack.home / "services" / name)
+        env = {"ORCA_NATS_URL": stack.nats_url, "ORCA_DATA_DIR": data_dir}
+        command = (sys.executable, "-W", "ignore", "-m", f"orca_{name}", "replay", "--verify")
+        process = await asyncio.create_subprocess_exec(
+            *command, env=os.environ | env, stdout=PIPE, stderr=STDOUT
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said.decode()
+
+
 async def _statuses(stack: RunningStack, service: str) -> set[tuple[int, str]]:
     """Sequence and digest as each replica tells them."""
-    nc = await nats.connect(stack.nats_url)
-    try:
-        inbox = nc.new_inbox()
-        answers = await nc.subscribe(inbox)
-        await nc.publish(ask_subject("_cluster", "chaos", service, "status"), b"", reply=inbox)
-        found = []
-        for _ in range(2):
-            found.append(json.loads((await answers.next_msg(timeout=5)).data)["data"])
-    except TimeoutError:
+    found: list[dict[str, Any]] = []
+    async with await Connection.open(stack.nats_url, "chaos") as connection:
+        inbox = connection.nc.new_inbox()
+        answers = await connection.nc.subscribe(inbox)
+        where = ask_subject("_cluster", "chaos", service, "status")
+        await connection.nc.publish(where, b"", reply=inbox)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(REPLICAS):
+                found.append(json.loads((await answers.next_msg(timeout=ASK_S)).data)["data"])
+    if len(found) < REPLICAS:
         return set()
-    finally:
-        await nc.close()
     return {(one["sequence"], one["digest"]) for one in found}
