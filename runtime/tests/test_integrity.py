@@ -6,14 +6,16 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from orca_runtime import shell as shell_module
 from orca_runtime.cut import cut_of
 from orca_runtime.errors import IntegrityError
 from orca_runtime.integrity import check_marks, cursor_at, marks_of
-from orca_runtime.log import Outgoing
+from orca_runtime.log import Outgoing, StreamState
 from orca_runtime.memory_log import MemoryLog
+from orca_runtime.own_mark import FileMark
 from orca_runtime.testing_shell import Bench
 from orca_runtime.testing_toy import add
 from orca_schemas.positions import Position, cursor_text
@@ -150,3 +152,34 @@ async def test_a_cut_never_parts_an_append(log: MemoryLog) -> None:
     await write(log, "ADMISSION", CLIENT=2)
     assert (await cut_of(log, {"CLIENT": 2, "ADMISSION": 3}))["ADMISSION"] == 1
     assert (await cut_of(log, {"CLIENT": 2, "ADMISSION": 4}))["ADMISSION"] == 4
+
+
+async def test_a_replicas_own_mark_finds_what_nobody_else_read(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Given a decider that nobody reads, when it is rolled back, then its own mark tells."""
+    mark = FileMark(tmp_path / "marks" / "metering.json")
+    await bench.say(add("1"), add("2"))
+    shell = bench.start(mark=mark)
+    await bench.settled(shell, {"CLIENT": 2})
+    await bench.stop()
+    bench.tasks.clear()
+    bench.log.roll_back("METERING", 1)
+    again = bench.start(mark=FileMark(tmp_path / "marks" / "metering.json"))
+    await bench.until(lambda: "metering.json saw it go to 2" in again.reason)
+    assert not again.ready
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"epoch": 1}', '{"epoch": 7, "sequence": 99}'])
+def test_a_mark_that_says_nothing_of_this_stream_stops_nobody(tmp_path: Path, content: str) -> None:
+    """Given no mark, a damaged one or one of another log, then it is no evidence."""
+    path = tmp_path / "metering.json"
+    FileMark(path).check(StreamState("METERING", 1, 1, 5, 5))
+    path.write_text(content)
+    FileMark(path).check(StreamState("METERING", 1, 1, 5, 5))
+
+
+def test_a_mark_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    """Given a disk without room for it, when a mark is noted, then the service goes on."""
+    (tmp_path / "marks").write_text("in the way")
+    FileMark(tmp_path / "marks" / "metering.json").note(1, 1)

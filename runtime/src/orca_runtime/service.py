@@ -25,6 +25,7 @@ from orca_runtime.jetstream import JetStreamLog
 from orca_runtime.lease import KvLease
 from orca_runtime.logs import configure
 from orca_runtime.metrics import DeciderMetrics
+from orca_runtime.own_mark import FileMark
 from orca_runtime.projector import Projector
 from orca_runtime.rebuild import Rebuilder
 from orca_runtime.settings import ServiceSettings
@@ -121,6 +122,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
         metrics=metrics,
         tracer=tracer,
         snapshots=snapshots_of(service, log, settings),
+        mark=FileMark(settings.data_dir / "marks" / f"{service.name}.json"),
     )
     verbs = {
         **service.verbs,

@@ -30,6 +30,7 @@ from orca_runtime.integrity import check_marks, marks_of
 from orca_runtime.lease import Lease
 from orca_runtime.log import EventLog
 from orca_runtime.metrics import DeciderMetrics
+from orca_runtime.own_mark import NoMark, OwnMark
 from orca_runtime.recorded import Due, Recorded, Unreadable
 from orca_runtime.redrive import is_request, prepare
 from orca_runtime.snapshot import NoSnapshots, Snapshots
@@ -65,11 +66,13 @@ class DeciderShell(Generic[S]):
         metrics: DeciderMetrics | None = None,
         tracer: Tracer | None = None,
         snapshots: Snapshots[S] | None = None,
+        mark: OwnMark | None = None,
     ) -> None:
         self.decider, self.log, self.clock, self.lease = decider, log, clock, lease
         self.metrics = metrics or DeciderMetrics(decider.role.value)
         self.tracer = tracer or Tracer(decider.role.value, None)
         self.snapshots: Snapshots[S] = snapshots or NoSnapshots()
+        self.mark = mark or NoMark()
         self.folded: Folded[S] = unfolded(decider)
         self.epoch = 0
         self.ready = False
@@ -132,6 +135,7 @@ class DeciderShell(Generic[S]):
         marks = await marks_of(self.log, self.decider.stream)
         own = await self.log.state(self.decider.stream)
         check_marks(own, marks)
+        self.mark.check(own)
         if self.epoch and own.epoch != self.epoch:
             self.folded = unfolded(self.decider)
         self.epoch = own.epoch
@@ -235,6 +239,7 @@ class DeciderShell(Generic[S]):
             await self.log.append(self.decider.stream, expected, spec.outgoing)
             self.metrics.append_seconds.observe((time.time_ns() - appending_ns) / 1e9)
             self._full = ""
+            self.mark.note(self.epoch, spec.folded.sequence)
         self._commit(inputs, spec, started_ns)
 
     async def _gather(self) -> list[Input]:

@@ -14,6 +14,7 @@ from orca_runtime.fold import fold_one, unfolded
 from orca_runtime.lease import SoleLease
 from orca_runtime.log import Outgoing, Stored, StreamState
 from orca_runtime.memory_log import MemoryLog
+from orca_runtime.own_mark import OwnMark
 from orca_runtime.shell import DeciderShell
 from orca_runtime.testing_toy import TOY, Toy
 
@@ -104,9 +105,13 @@ class Bench:
         self.log = Steps(self.clock)
         self.tasks: list[asyncio.Task[None]] = []
 
-    def start(self, decider: Decider[Any, Any] = TOY, lease: Any = None) -> DeciderShell[Toy]:
+    def start(
+        self, decider: Decider[Any, Any] = TOY, lease: Any = None, mark: OwnMark | None = None
+    ) -> DeciderShell[Toy]:
         """Run a shell until the bench stops."""
-        shell = DeciderShell(decider, self.log, clock=self.clock, lease=lease or SoleLease())
+        shell = DeciderShell(
+            decider, self.log, clock=self.clock, lease=lease or SoleLease(), mark=mark
+        )
         self.tasks.append(asyncio.create_task(shell.run()))
         return shell
 
