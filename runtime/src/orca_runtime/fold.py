@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -100,8 +100,7 @@ def fold_one(
     if envelope.cursor is not None:
         cursor = cursor | parse_cursor(envelope.cursor)
     return (
-        replace(
-            folded,
+        Folded(  # not replace: at a million events, its search for fields is seconds
             state=decider.evolve(folded.state, event),
             sequence=stored.sequence,
             previous=digest(stored.body),
