@@ -256,6 +256,16 @@ def test_a_total_no_event_can_carry_is_refused(spooled: tuple[Spool, Ledger]) ->
         ledger.tokens(KEY, "m", TokenClasses(output_text=1), None, T0)
 
 
+def test_a_top_up_says_no_more_than_an_event_can_carry(spooled: tuple[Spool, Ledger]) -> None:
+    """Given earlier attempts that said they used all there is, then this one is counted too."""
+    spool, ledger = spooled
+    begun(ledger, leased(100, base=MAX_AMOUNT))
+    ledger.tokens(KEY, "m", TEN, None, T0)
+    ledger.renew(KEY, 200, MAX_AMOUNT, T0)
+    found = [event.used for event in said(spool) if isinstance(event, LeaseTopUpRequested)]
+    assert found == [MAX_AMOUNT, MAX_AMOUNT]
+
+
 def test_a_full_spool_takes_no_new_usage_and_drops_nothing(tmp_path: Path) -> None:
     """Given a full spool, then reports wait, repeats are answered, and the end is still said."""
     spool, ledger = opened(tmp_path, max_rows=3)

@@ -9,6 +9,7 @@ from orca_placement.attempts import backoff_ms
 from orca_placement.limits import BACKOFF_MAX_MS, FORGET_MS
 from orca_schemas.limits import STOP_GRACE_MS
 from orca_schemas.manifest import OnNodeLoss
+from orca_schemas.units import MAX_AMOUNT
 from orca_schemas.values import Outcome
 
 FAILED = Outcome.FAILED
@@ -115,6 +116,16 @@ def test_a_retry_leases_only_what_is_left(world: Any) -> None:
     more = known.extend("a", 250).finish("a", FAILED, tokens=None).fire("retry")
     placed = more.said("Placed")
     assert (placed.granted_tokens, placed.lease_base_tokens) == (250, 250)
+
+
+def test_usage_beyond_any_amount_holds_up_nobody(world: Any) -> None:
+    """A task says itself what it used: no Placed may fail by it, its own or a later one."""
+    given = world.node("n1", cpu_milli=1000).submit("a", backoff_limit=5)
+    for _ in range(2):
+        given = given.finish("a", FAILED, tokens=MAX_AMOUNT).fire("retry")
+    assert given.said("Placed").lease_base_tokens == MAX_AMOUNT
+    waits = given.finish("a", FAILED, tokens=MAX_AMOUNT).submit("b").fire("retry")
+    assert waits.finish("b").said("Placed").run_id == given.run("a").run_id
 
 
 def test_a_larger_grant_goes_to_the_live_attempt(world: Any) -> None:

@@ -289,7 +289,7 @@ class Ledger:
             attempt=assigned.attempt,
             fence=assigned.fence,
             meter=Meter.TOKENS,
-            used=record.progress.lease_base_tokens + used,
+            used=min(record.progress.lease_base_tokens + used, MAX_AMOUNT),
             granted_tokens=granted,
         )
         self._say(change, record, data, now_ms)

@@ -28,6 +28,7 @@ from orca_schemas.events.placement import (
     Released,
     StopOrdered,
 )
+from orca_schemas.units import MAX_AMOUNT
 from orca_schemas.values import Meter, MeterEnd, Outcome
 
 from orca_placement.cluster import Mark, give, node_of, rejoined, take
@@ -186,7 +187,7 @@ def _lease_base(run: Run, outcome: Outcome, used: tuple[MeterEnd, ...]) -> int:
     """What the next attempt's lease begins at; where nobody knows, all that was granted."""
     tokens = [end.used for end in used if end.meter is Meter.TOKENS]
     if tokens or outcome is Outcome.NEVER_STARTED:
-        return run.lease_base_tokens + sum(tokens)
+        return min(run.lease_base_tokens + sum(tokens), MAX_AMOUNT)
     return max(run.lease_base_tokens, run.granted_tokens or 0)
 
 
