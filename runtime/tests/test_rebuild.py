@@ -23,6 +23,7 @@ from orca_runtime.testing import EPOCH
 from orca_runtime.testing_clickhouse import ClickHouseServer, running_clickhouse
 from orca_runtime.testing_toy import add, admin
 from orca_schemas.asks import Rebuild, RebuildQuery
+from orca_schemas.errors import MalformedError
 from orca_schemas.events.client import TaskCancelRequested
 from orca_schemas.subjects import Stream
 
@@ -159,6 +160,17 @@ async def test_rows_that_were_lost_are_there_again(scene: Scene) -> None:
     }  # fmt: skip
     tables = (await scene.client.query("SHOW TABLES")).result_rows
     assert not [name for (name,) in tables if name.endswith(SHADOW)]
+
+
+async def test_a_tenant_rebuilds_nothing(scene: Scene) -> None:
+    """The tables are everybody's: who asks from a namespace may only ask how far it is."""
+    verb = scene.start().verb()
+    tenant = Ask("team-alpha", "alice", 0, 0)
+    with pytest.raises(MalformedError):
+        await verb.answer(scene.log, RebuildQuery(start=True), tenant)
+    found = await verb.answer(scene.log, RebuildQuery(), tenant)
+    assert isinstance(found, Rebuild)
+    assert found.state == "idle"
 
 
 async def test_readers_never_see_less_while_it_is_rebuilt_under_load(scene: Scene) -> None:

@@ -14,6 +14,8 @@ from uuid import uuid4
 
 import structlog
 from orca_schemas.asks import Rebuild, RebuildPart, RebuildQuery
+from orca_schemas.errors import MalformedError
+from orca_schemas.identifiers import CLUSTER
 from orca_schemas.positions import Cursor
 
 from orca_runtime.asks import Ask, LogVerb
@@ -68,7 +70,11 @@ class Rebuilder:
         """The verb ``rebuild``: begins one where asked to and none runs; says how far it is."""
         return LogVerb(RebuildQuery, self._answer)
 
-    async def _answer(self, _log: EventLog, query: RebuildQuery, _ask: Ask) -> Rebuild:
+    async def _answer(self, _log: EventLog, query: RebuildQuery, ask: Ask) -> Rebuild:
+        if query.start and ask.namespace != CLUSTER:
+            raise MalformedError(
+                "namespace", ask.namespace, f"tables are everybody's: use {CLUSTER}"
+            )
         if query.start and self._now.state != "running":
             self._parts = {}
             self._now = Rebuild(state="running", id=uuid4().hex)
