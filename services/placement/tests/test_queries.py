@@ -106,6 +106,15 @@ def test_a_stop_that_nobody_confirms_is_named(world: Any) -> None:
     assert reason.code == "stop_unconfirmed"
 
 
+def test_what_sits_on_a_silent_node_says_so(world: Any) -> None:
+    """It may run there still: it waits for the node, stopped or not, until that speaks."""
+    given = world.node("n1").submit("a").start("a").silent("n1")
+    assert [reason.code for reason in given.rows()[0].reasons] == ["node_health"]
+    stopped = given.stop("a").later(STOP_GRACE_MS + 1)
+    assert [one.code for one in stopped.rows()[0].reasons] == ["stop_unconfirmed", "node_health"]
+    assert given.heard("n1").rows()[0].reasons == ()
+
+
 def test_nodes_and_gpus_show_what_is_free(world: Any, gpu_spec: Any) -> None:
     """Free amounts are what no slot takes; tasks by name."""
     given = world.node("n1", gpus=2).submit("a", gpu=gpu_spec(1, 20 * GIB, 30)).silent("n1")

@@ -101,6 +101,14 @@ class _Queue:
         """The run's place, from 1; None where it does not wait."""
         return self._places.get(run.key)
 
+    def silent(self, name: str) -> tuple[Reason, ...]:
+        """That the node is lost, if it is: what it runs ends when it speaks again or reboots."""
+        lost = self._nodes[name].lost
+        if lost is None:
+            return ()
+        message = f"{name} is silent, since {lost.at_ms} (Unix ms) lost; its attempts wait for it"
+        return (Reason(code=ReasonCode.NODE_HEALTH, message=message),)
+
     def reasons(self, run: Run) -> tuple[Reason, ...]:
         """Why the run waits now; beyond the bound, as last said."""
         request = run_request(run)
@@ -161,12 +169,15 @@ def phase_of(run: Run) -> str:
 
 
 def _reasons(queue: _Queue, run: Run, now_ms: int) -> tuple[Reason, ...]:
-    """Reasons as of now for what waits, for a stop that no one confirms; else those last said."""
+    """Reasons as of now for what waits, and for what a silent node or an unconfirmed stop holds up;
+    else those last said."""
     if run.phase is Phase.WAITING:
         return queue.reasons(run)
-    stop = run.attempt.stop if run.attempt else None
-    if stop is None or now_ms <= stop.ordered_ms + stop.grace_ms:
+    if run.attempt is None:
         return run.reasons
+    stop, silent = run.attempt.stop, queue.silent(run.attempt.node)
+    if stop is None or now_ms <= stop.ordered_ms + stop.grace_ms:
+        return silent or run.reasons
     late_ms = now_ms - stop.ordered_ms
     message = f"the stop ordered {late_ms} ms ago is not confirmed by {run.last_node}"
     return (
@@ -176,6 +187,7 @@ def _reasons(queue: _Queue, run: Run, now_ms: int) -> tuple[Reason, ...]:
             asked=stop.grace_ms,
             available=late_ms,
         ),
+        *silent,
     )
 
 
