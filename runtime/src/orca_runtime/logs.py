@@ -7,6 +7,11 @@ import sys
 
 import structlog
 
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+"""Without the values of local variables: those are passwords and tenants' environments too."""
+
 
 def configure(service: str, level: str) -> None:
     """Set up structlog for a process; ``level`` is a standard level name."""
@@ -15,7 +20,7 @@ def configure(service: str, level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
+            _TRACEBACKS,
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
