@@ -165,8 +165,8 @@ class DesiredQuery(_Body):
 class Desired(_Body):
     """The answer of ``placement.desired``: everything that belongs on the node, by run id.
 
-    An attempt that is not listed is over for placement: the node may remove its remains. But where
-    ``more`` follows than one answer holds, only once it has asked for the rest.
+    An attempt that is not listed is over for placement: the node may remove its remains. Where
+    ``more`` is true this is a part, and that holds only of all parts together.
     ``sequence`` orders answers: a node ignores one lower than the highest it acted on.
     """
 
