@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from orca_node_agent import steward as steward_module
+from orca_node_agent.boot import boot_clock_s, host_boot_id
+from orca_node_agent.endings import LAPSED
 from orca_node_agent.executor import (
     AttemptObserved,
     AttemptPhase,
@@ -18,7 +21,7 @@ from orca_node_agent.executor import (
 )
 from orca_node_agent.guard import Guard
 from orca_node_agent.identity import Identity
-from orca_node_agent.lease import Bodies
+from orca_node_agent.lease import Bodies, LeaseFiles, Stopped
 from orca_node_agent.ledger import Ledger
 from orca_node_agent.records import Phase, key_of
 from orca_node_agent.spool import Spool, SpoolLimits
@@ -29,12 +32,14 @@ from orca_runtime.clock import SystemClock
 from orca_schemas.asks import Desired, DesiredAttempt, StopAsked
 from orca_schemas.codec import decode
 from orca_schemas.events.node import TaskFinished, TaskStarted
+from orca_schemas.manifest import OnNodeLoss
 from orca_schemas.subjects import parse_subject
 from orca_schemas.values import Outcome
 
 T0 = 1_764_547_200_000
 CANCEL = StopAsked(outcome=Outcome.CANCELLED, message="no longer wanted", grace_ms=5_000)
 A, B = an_attempt(1), an_attempt(2)
+REQUEUED = an_attempt(3, spec={"on_node_loss": OnNodeLoss.REQUEUE})
 
 
 class SlowExecutor:
@@ -239,3 +244,87 @@ async def test_a_body_without_a_record_is_adopted(host: Host, tmp_path: Path) ->
     await host.round(A)
     assert host.phase(A) is Phase.STARTED
     assert ("start", key) not in host.executor.calls
+
+
+@pytest.fixture
+def lapse(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], LeaseFiles]:
+    """Starts are let through; call it to have the lease of REQUEUED lapse at T0."""
+    monkeypatch.setattr(host.steward._guard, "admit", lambda _: True)
+    key, files = key_of(REQUEUED), LeaseFiles(tmp_path)
+
+    def lapsed() -> LeaseFiles:
+        files.stop(Stopped(key, REQUEUED.fence, host_boot_id(), boot_clock_s() + 9, T0))
+        return files
+
+    return lapsed
+
+
+async def test_a_lapse_ends_an_attempt_as_lost_and_for_good(
+    host: Host, lapse: Callable[[], LeaseFiles]
+) -> None:
+    """Given a record of the watchdog's, then it ends as node_lost and is not begun again."""
+    await host.round(REQUEUED)
+    await host.round(REQUEUED)
+    files = lapse()
+    for _ in range(3):
+        await host.round(REQUEUED)
+    (finished,) = host.said(TaskFinished)
+    assert (finished.outcome, finished.message) == (Outcome.NODE_LOST, LAPSED)
+    assert host.executor.calls.count(("start", key_of(REQUEUED))) == 1
+    await host.thread(host.steward._ledger.published_log, key_of(REQUEUED), 0, True)
+    await host.round()
+    assert host.phase(REQUEUED) is None
+    assert files.stopped() == {}
+
+
+async def test_an_end_before_the_lapse_is_the_tasks_own(
+    host: Host, lapse: Callable[[], LeaseFiles]
+) -> None:
+    """Given a task that had failed by then, then it failed."""
+    await host.round(REQUEUED)
+    await host.round(REQUEUED)
+    lapse()
+    key = key_of(REQUEUED)
+    host.executor.bodies[key] = replace(
+        host.executor.bodies[key], phase=AttemptPhase.EXITED, finished_at_ms=T0 - 1000, exit_code=3
+    )
+    await host.round(REQUEUED)
+    (finished,) = host.said(TaskFinished)
+    assert (finished.outcome, finished.exit_code) == (Outcome.FAILED, 3)
+
+
+async def test_what_a_lapse_ended_before_it_began_never_begins(
+    host: Host, lapse: Callable[[], LeaseFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a start that waits to be let through, when the lease lapses, then it never ran."""
+    monkeypatch.setattr(host.steward._guard, "admit", lambda _: False)
+    await host.round(REQUEUED)
+    files = lapse()
+    await host.round(REQUEUED)
+    await host.round(REQUEUED)
+    (finished,) = host.said(TaskFinished)
+    assert (finished.outcome, finished.started_at_ms) == (Outcome.NODE_LOST, None)
+    assert ("start", key_of(REQUEUED)) not in host.executor.calls
+    assert files.stopped().keys() == {key_of(REQUEUED)}
+
+
+async def test_a_start_decided_long_ago_is_not_made(
+    host: Host, lapse: Callable[[], LeaseFiles]
+) -> None:
+    """Given an agent halted between decision and start, then it decides anew."""
+    await host.round(REQUEUED, A)
+    long_ago_s = boot_clock_s() - steward_module.ADMIT_S
+    assert not await host.steward._admitted(key_of(REQUEUED), long_ago_s)
+    assert await host.steward._admitted(key_of(REQUEUED), boot_clock_s())
+    assert await host.steward._admitted(key_of(A), long_ago_s)
+
+
+async def test_records_of_attempts_that_nobody_knows_are_dropped(
+    host: Host, lapse: Callable[[], LeaseFiles]
+) -> None:
+    """Given a lost spool, then the record stays while placement may list it, and then goes."""
+    files = lapse()
+    await host.steward.round(None)
+    assert files.stopped() != {}
+    await host.round()
+    assert files.stopped() == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -283,6 +284,26 @@ async def test_it_leaves_when_there_was_nothing_to_watch_for_long(node: Node) ->
     assert not node.files.is_locked()
 
 
+async def test_an_attempt_named_as_it_leaves_is_not_missed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given an agent that still found it there, when it is about to end, then it watches on."""
+    key = await node.begin(1)
+    run, runs = Watchdog.run, itertools.count()
+
+    async def late_name(watchdog: Watchdog) -> None:
+        await run(watchdog)
+        if next(runs) == 0:
+            node.lease(key)
+
+    monkeypatch.setattr(Watchdog, "run", late_name)
+    node.lease(closed=True)
+    thread = threading.Thread(target=watch, args=(node.path, 1.0), daemon=True)
+    thread.start()
+    await node.ended_s(key)
+    await until(lambda: not thread.is_alive())
+
+
 # The agent's side
 
 
@@ -352,8 +373,9 @@ def test_a_lease_that_lapsed_is_not_mended(
     """Given an agent that was halted for longer, then what it covered has ended, and stays so."""
     record = a_record()
     renewed_s = boot_clock_s()
+    monkeypatch.setattr(guard, "_watched", lambda: True)
     guard.renew(renewed_s, 0)
-    guard._name([Watched(record.key, record.fence)])
+    assert guard.admit(record)
     monkeypatch.setattr(guard_module, "boot_clock_s", lambda: renewed_s + 31)
     assert not guard.admit(record)
     guard.renew(renewed_s + 30.5, 77)

@@ -40,9 +40,8 @@ class Guard:
         self._files.make()
         self._boot_id = host_boot_id()
         found = self._files.read()
-        if found is not None:
-            found = replace(found, closed=False) if found.boot_id == self._boot_id else None
-        self._lease = found
+        of_this_boot = found is not None and found.boot_id == self._boot_id
+        self._lease = found if of_this_boot else None
         self._terms = (ttl_ms / MS_PER_S, STOP_GRACE_MS / MS_PER_S, bodies)
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._spawned_s = -SPAWN_RETRY_S
