@@ -25,8 +25,10 @@ from orca_runtime.past import messages
 from orca_runtime.projector import Projector
 from orca_runtime.recorded import Recorded, Unreadable
 
-BATCH_ROWS = 2_000
+BATCH_ROWS = 1_000
 """Smaller than a live batch: the service decides between two of them."""
+READ_AT_ONCE = 100
+"""Messages read before the service has its turn: a lease must be renewed meanwhile."""
 CLOSE = 5_000
 """So few events behind the live tables may hold their writer back for the rest."""
 
@@ -125,7 +127,7 @@ class Rebuilder:
                 if len(batch) >= BATCH_ROWS or stored.sequence >= ends[stream]:
                     if not self._active():
                         raise RuntimeError("this replica stood down")
-                    await sink.shadow_write([read_input(one) for one in batch])
+                    await sink.shadow_write(await _inputs(batch))
                     batch = []
                     await self._say(projector, stream, stored.sequence)
             done[stream] = (epoch, max(after, ends[stream]))
@@ -134,3 +136,11 @@ class Rebuilder:
         end = (await self._log.state(stream)).last_sequence
         part = RebuildPart(projector=projector.name, stream=stream, at=at, end=max(at, end))
         self._parts[projector.name, stream] = part
+
+
+async def _inputs(batch: Sequence[Stored]) -> list[Recorded | Unreadable]:
+    found: list[Recorded | Unreadable] = []
+    for start in range(0, len(batch), READ_AT_ONCE):
+        found.extend(map(read_input, batch[start : start + READ_AT_ONCE]))
+        await asyncio.sleep(0)
+    return found
