@@ -106,7 +106,7 @@ def _broker(connection: Connection, url: str) -> Finding:
     # nats-py shows it nowhere else.
     if connection.nc._server_info.get("auth_required"):
         return Finding(Level.OK, "broker", seen)
-    remedy = "development default: anybody who reaches the port is everybody; set up accounts"
+    remedy = "development default: anybody who reaches the port is everybody; see orca up --auth"
     return Finding(Level.WARN, "broker", f"{seen}, open (no authentication)", remedy)
 
 
