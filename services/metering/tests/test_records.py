@@ -59,7 +59,8 @@ def test_the_bucket_is_the_quarter_hour_of_the_event(
     world: Any, at_ms: int, bucket_start_ms: int
 ) -> None:
     """A record counts whole in the 15-minute UTC bucket of the time in its id."""
-    then = world.says("gpu", 1, at_ms=at_ms, duration_ms=3_600_000)
+    held = {"duration_ms": 60 * MINUTE, "received_at_ms": at_ms + 60 * MINUTE}
+    then = world.says("gpu", 1, at_ms=at_ms, **held)
     assert [total.bucket_start_ms for total in then.last.totals] == [bucket_start_ms]
 
 
@@ -140,6 +141,21 @@ def test_the_event_time_is_bounded_by_the_brokers(world: Any, late_ms: int, beli
     assert then.said == ("UsageSettled" if believed else "UsageQuarantined")
 
 
+@pytest.mark.parametrize(
+    ("held_ms", "believed"),
+    [
+        pytest.param(15 * MINUTE, True, id="5 minutes beyond"),
+        pytest.param(15 * MINUTE + 1, False, id="more than 5 minutes beyond"),
+        pytest.param(30 * DAY, False, id="a clock that stepped by a month"),
+    ],
+)
+def test_no_time_is_held_that_has_not_passed(world: Any, held_ms: int, believed: bool) -> None:
+    """A node's clock that steps forward would else make its step GPU time, and bill it."""
+    received = {"at_ms": START_MS, "received_at_ms": START_MS + 10 * MINUTE}
+    then = world.says("gpu", 1, duration_ms=held_ms, **received)
+    assert then.said == ("UsageSettled" if believed else "UsageQuarantined")
+
+
 def test_an_id_that_does_not_change_is_no_id(world: Any, say: Any) -> None:
     """A probe that says one id for all its records would be charged once in the tables."""
     same = say.usage("tokens", 1).record_id
@@ -160,7 +176,7 @@ def test_an_id_that_does_not_change_is_no_id(world: Any, say: Any) -> None:
 )
 def test_what_is_too_large_is_quarantined(world: Any, changed: dict[str, int], reason: str) -> None:
     """No total may leave the range that every client reads exactly."""
-    then = world.says("gpu", 1, **changed)
+    then = world.says("gpu", 1, received_at_ms=START_MS + 35 * DAY, **changed)
     assert then.said == "UsageQuarantined"
     assert reason in then.last.reason
 

@@ -103,11 +103,15 @@ def id_doubt(run: Run, record: AcceptedRecord) -> str | None:
 
 def time_doubt(run: Run, record: AcceptedRecord, received_at_ms: int) -> str | None:
     """Why the record's own time cannot be right; None if it can."""
-    late_ms = received_at_ms - record.at_ms
+    late_ms, early_ms = received_at_ms - record.at_ms, record.at_ms - received_at_ms
     if late_ms > MAX_LATE_MS:
         return f"event time is {late_ms} ms before its arrival; at most {MAX_LATE_MS} are taken"
-    if -late_ms > MAX_EARLY_MS:
-        return f"event time is {-late_ms} ms after its arrival; at most {MAX_EARLY_MS} are taken"
+    if early_ms > MAX_EARLY_MS:
+        return f"event time is {early_ms} ms after its arrival; at most {MAX_EARLY_MS} are taken"
+    # A clock that stepped forward makes its step a time that was held.
+    if early_ms + record.duration_ms > MAX_EARLY_MS:
+        early_ms += record.duration_ms
+        return f"its time ends {early_ms} ms after its arrival; at most {MAX_EARLY_MS} are taken"
     if record.at_ms < run.kept_from_ms:
         return f"totals before {run.kept_from_ms} (Unix ms) are closed"
     return None
