@@ -17,7 +17,7 @@ from orca_runtime import text
 from orca_runtime.authors import Author, Authors
 from orca_runtime.fold import Folded, unfolded
 from orca_runtime.jetstream import JetStreamLog
-from orca_runtime.log import Stored
+from orca_runtime.log import EventLog, Stored
 from orca_runtime.past import Moment, folds
 from orca_runtime.recorded import Recorded
 from orca_runtime.service import Explain
@@ -120,7 +120,7 @@ def changes(before: State, after: State, account: str) -> Iterator[Change]:
             )
 
 
-async def ledger(log: JetStreamLog, account: str, until: Moment, last: int) -> Ledger:
+async def ledger(log: EventLog, account: str, until: Moment, last: int) -> Ledger:
     """Fold the log to the moment and keep what moved the account."""
     found = Ledger(account, last, unfolded(DECIDER))
     async with aclosing(folds(DECIDER, log, found.folded, until)) as reading:

@@ -21,6 +21,7 @@ from orca_runtime import text
 from orca_runtime.fold import unfolded
 from orca_runtime.inbox import read_input
 from orca_runtime.jetstream import JetStreamLog
+from orca_runtime.log import EventLog
 from orca_runtime.past import Moment, folds
 from orca_runtime.recorded import Recorded
 from orca_runtime.service import Explain
@@ -150,7 +151,7 @@ class Bill:
         return not self.wrong and summed == self.total_pico_usd
 
 
-async def bill(log: JetStreamLog, found: Bill, until: Moment, each: Any = lambda _: None) -> Bill:
+async def bill(log: EventLog, found: Bill, until: Moment, each: Any = lambda _: None) -> Bill:
     """Fold BILLING to the moment; ``each`` is told every line of the account and month."""
     before = unfolded(DECIDER)
     async with aclosing(folds(DECIDER, log, before, until)) as reading:
@@ -182,7 +183,7 @@ class Version:
     price_micro_usd: int | None
 
 
-async def versions(log: JetStreamLog, found: Bill) -> dict[str, Version]:
+async def versions(log: EventLog, found: Bill) -> dict[str, Version]:
     """The price versions that the bill names; a group whose price is another is wrong."""
     known: dict[str, Version] = {}
     for (sku, version), group in found.groups.items():
@@ -194,7 +195,7 @@ async def versions(log: JetStreamLog, found: Bill) -> dict[str, Version]:
     return known
 
 
-async def _version(log: JetStreamLog, version: str) -> Version:
+async def _version(log: EventLog, version: str) -> Version:
     position = Position.parse(version)
     stored = await log.get(position.stream, position.sequence)
     if stored is None:  # ADMIN never expires; then it was restored to before this price
