@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -123,6 +124,32 @@ async def test_a_silent_node(stack: RunningStack, alice: Connection, tmp_path: P
     assert sorted((data["task_id"], data["attempt"]) for data in placed) == sorted(
         [(str(moves), 1), (str(moves), 2), (str(waits), 1)]
     )
+
+
+@pytest.mark.timeout(300)
+async def test_a_node_back_before_its_loss_is_waited_out(
+    stack: RunningStack, alice: Connection, tmp_path: Path
+) -> None:
+    """Given an agent halted for longer than the lease only, then its report requeues the task."""
+    moving, waiting = Lives(tmp_path, "moving"), Lives(tmp_path, "waiting")
+    moves, waits = await begin(alice, moving, waiting)
+    agent = stack.pid(f"node-agent/{await running_on(alice, moves)}")
+    assert agent is not None
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(LEASE_S + LATE_S)
+        (one,) = moving.spans()
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    await eventually("it starts anew", lambda: len(moving.spans()) == 2)
+    for lives, task_id in ((waiting, waits), (moving, moves)):
+        lives.ends.touch()
+        assert (await ended(alice, task_id)).outcome == "succeeded"
+    (two,) = moving.spans().keys() - {one}
+    assert two[0] == 2
+    assert moving.spans()[one][1] < moving.spans()[two][0]
+    assert list(waiting.spans()) == [(1, waiting.lines()[0][2])]
+    await eventually("all is charged", lambda: in_order(stack))
 
 
 async def begin(alice: Connection, moving: Lives, waiting: Lives) -> tuple[UUID, UUID]:
