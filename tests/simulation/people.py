@@ -12,7 +12,14 @@ from orca_runtime.errors import LogError
 from orca_runtime.log import Outgoing
 from orca_schemas.codec import encode
 from orca_schemas.envelope import Envelope
-from orca_schemas.events.admin import NamespaceSet, PriceSet, PriceTier, QuotaSet
+from orca_schemas.events.admin import (
+    DeadLetterDropRequested,
+    NamespaceSet,
+    PriceSet,
+    PriceTier,
+    QuotaSet,
+    RedriveRequested,
+)
 from orca_schemas.events.client import TaskCancelRequested
 from orca_schemas.events.node import LeaseTopUpRequested
 from orca_schemas.events.usage import TokensUsed
@@ -79,6 +86,8 @@ class People:
             return self._nonsense()
         if drawn < 0.88:
             return self._forge()
+        if drawn < 0.90:
+            return self._redrive()
         if drawn < 0.95:
             return self._quota(self.rng.choice(NAMESPACES), self.rng.choice(list(AMPLE)))
         return self._price(self.rng.choice(SKUS))
@@ -200,6 +209,19 @@ class People:
             role, data = Role.NODE, LeaseTopUpRequested(**head, **more)
         name = type(data).__name__
         return self._message(Subject(namespace, Kind.TASK, task, role, FORGER, name), data)
+
+    def _redrive(self) -> Outgoing:
+        """A dead letter to be decided again or dropped; at times one that is none."""
+        rng, log = self.rng, self.view.log
+        service = rng.choice((Stream.ADMISSION, Stream.PLACEMENT, Stream.METERING))
+        letters = [one for one in log.all(service) if one.subject.endswith("InputDeadLettered")]
+        position = str(Position(Stream.CLIENT, log.epoch(Stream.CLIENT), 1))
+        if letters and rng.random() < 0.9:
+            position = json.loads(rng.choice(letters).body)["data"]["fault"]["position"]
+        kind = rng.choice((RedriveRequested, DeadLetterDropRequested))
+        id_ = service.lower()
+        subject = Subject(CLUSTER, Kind.ACCOUNT, id_, Role.ADMIN, "root", kind.__name__)
+        return self._message(subject, kind(position=position))
 
     def _some_run(self) -> UUID:
         """The run of a Placed that stands in the log, or of nothing."""
