@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
 from orca_runtime import streams
 from orca_runtime.asks import MAX_REPLY_BYTES, Ask, AskServer, LogVerb, Verb
 from orca_runtime.deadletters import deadletters
@@ -67,6 +68,7 @@ async def ask(shared_nats: NatsServer, log: JetStreamLog) -> AsyncIterator[Ask_]
     )  # fmt: skip
     verbs = {
         "many": Verb(TaskQuery, many),
+        "ours": Verb(TaskQuery, many, asked_from="_cluster"),
         "huge": Verb(None, lambda *_: Huge()),
         "odd": Verb(None, lambda *_: Odd()),
         "history": LogVerb(TaskQuery, history),
@@ -133,6 +135,13 @@ async def test_a_namespace_sees_its_own_history_and_output_only(
         assert len(events["data"]["events"]) == count
         chunks = await ask("logs", {"task_id": task_id}, namespace)
         assert len(chunks["data"]["chunks"]) == count
+
+
+async def test_what_nobody_else_may_ask_does_not_arrive(ask: Ask_) -> None:
+    """A tenant's flood of it would keep others waiting, though each were refused."""
+    assert (await ask("ours", {"limit": 1}))["ok"]
+    with pytest.raises(NoRespondersError):
+        await ask("ours", {"limit": 1}, "team-beta")
 
 
 async def test_dead_letters_are_shown_to_operators_only(ask: Ask_) -> None:

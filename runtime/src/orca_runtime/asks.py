@@ -51,10 +51,15 @@ class Ask:
 
 @dataclass(frozen=True)
 class Verb:
-    """A question answered from state: ``answer(state, query, ask)`` is pure."""
+    """A question answered from state: ``answer(state, query, ask)`` is pure.
+
+    ``asked_from`` is the namespace that is listened to. What others ask does not arrive, so no
+    flood of theirs stands before the questions that matter.
+    """
 
     query: type[BaseModel] | None
     answer: Callable[[Any, Any, Ask], BaseModel]
+    asked_from: str = "*"
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,11 @@ class AskServer:
             await self._handle(verb, message)
 
         handle.__name__ = f"{self._service}_{verb}"
+        chosen = self._verbs[verb]
+        asked_from = chosen.asked_from if isinstance(chosen, Verb) else "*"
         # no_reply: the reply is sent by hand, so that a silent standby sends none at all.
         self.broker.subscriber(
-            ask_subject("*", "*", self._service, verb),
+            ask_subject(asked_from, "*", self._service, verb),
             no_reply=True,
             max_workers=None,
             title=f"{self._service}.{verb}",

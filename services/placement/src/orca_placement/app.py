@@ -5,6 +5,7 @@ from __future__ import annotations
 from orca_runtime.asks import Verb
 from orca_runtime.service import Service
 from orca_schemas.asks import DesiredQuery, TaskQuery
+from orca_schemas.identifiers import CLUSTER
 
 from orca_placement import queries
 from orca_placement.decider import DECIDER
@@ -15,7 +16,7 @@ SERVICE = Service(
     name=ITSELF,
     decider=DECIDER,
     verbs={
-        "desired": Verb(DesiredQuery, queries.desired),
+        "desired": Verb(DesiredQuery, queries.desired, asked_from=CLUSTER),
         "tasks": Verb(TaskQuery, queries.tasks),
         "nodes": Verb(None, queries.nodes),
         "gpus": Verb(None, queries.gpus),
