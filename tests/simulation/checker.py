@@ -171,7 +171,16 @@ class Checker:
         self.answers[text].append(f"{own.name} {given.name}")
         found = self.inputs[cause.stream][cause.sequence - 1]
         must(found.stored.position == cause, "law 2", f"{text} is not there")
+        found = self._redriven(found) or found
         return Cause(found.name, found.data, found.id, found.party)
+
+    def _redriven(self, request: Input) -> Input | None:
+        """What an operator asked to decide again: that is what the events answer."""
+        if request.name != "RedriveRequested" or not request.readable:
+            return None
+        stream, _, sequence = Position.parse(request.data["position"])
+        inputs = self.inputs.get(stream, [])
+        return inputs[sequence - 1] if 0 < sequence <= len(inputs) else None
 
     def _id(self, given: Input, envelope: Json, own: OwnStream) -> None:
         """Law 5: ids are derived, so that a decision made again is the same event."""
