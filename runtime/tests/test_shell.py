@@ -60,6 +60,19 @@ async def test_a_group_stays_within_one_atomic_batch(bench: Bench) -> None:
     assert shell.folded.state.total == 2500
 
 
+async def test_a_group_is_bounded_in_bytes_as_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given inputs whose events pass the bound together, then they go in several appends."""
+    monkeypatch.setattr(shell_module, "GROUP_BYTES", 1500)
+    await bench.say(*[add(number) for number in range(1, 9)])
+    shell = bench.start()
+    await bench.settled(shell, {"CLIENT": 8})
+    assert sum(bench.log.appends) == 8
+    assert len(bench.log.appends) > 1
+    assert bench.folded() == shell.folded
+
+
 async def test_a_decision_over_its_bound_is_dead_lettered(bench: Bench) -> None:
     """Given a decision of 101 events or of one that is too large, then a dead letter answers it."""
     await bench.say(add("many 101"), add("large"), add(5))

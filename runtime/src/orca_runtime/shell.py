@@ -44,6 +44,8 @@ GROUP_INPUTS = 256
 """Inputs decided into one append: large enough to share a disk sync among many."""
 GROUP_EVENTS = 800
 """Stop adding decisions here: one more (at most 100 events) still fits one atomic batch."""
+GROUP_BYTES = 8 * 2**20
+"""Likewise: what a slow disk takes well within the time in which an append must be known."""
 MAX_OBSERVATIONS = 1024
 RETRY_S = 1.0
 NOT_READY_RETRY_S = 5.0
@@ -294,7 +296,7 @@ class DeciderShell(Generic[S]):
         spec = Speculation(self.folded, self.epoch)
         now = self.clock.now_ms()
         for index, given in enumerate(inputs):
-            if len(spec.outgoing) >= GROUP_EVENTS:
+            if len(spec.outgoing) >= GROUP_EVENTS or spec.size_bytes >= GROUP_BYTES:
                 self._left_over = inputs[index:] + self._left_over
                 del inputs[index:]
                 break

@@ -69,6 +69,8 @@ class Speculation(Generic[S]):
     events: tuple[Recorded, ...] = ()
     causes: tuple[Cause, ...] = ()
     """For each event, what it was caused by."""
+    size_bytes: int = 0
+    """Of all bodies in ``outgoing``."""
     skipped: int = 0
     """Inputs of types that this decider does not read."""
 
@@ -183,6 +185,7 @@ def _record(
         spec,
         folded=folded,
         outgoing=tuple(outgoing),
+        size_bytes=sum(len(one.body) for one in outgoing[len(spec.outgoing) :]) + spec.size_bytes,
         events=tuple(events),
         causes=spec.causes + (cause,) * len(decided),
     )
