@@ -393,13 +393,13 @@ def test_the_next_agent_goes_on_with_the_lease(guard: Guard, tmp_path: Path) -> 
     record = a_record()
     guard._name([Watched(record.key, record.fence)])
     before = LeaseFiles(tmp_path).read()
-    guard.close()
+    guard.close({record.key: record})
     following = Guard(tmp_path, BODIES)
     following._watched = lambda: True  # type: ignore[method-assign]
     following.cover({record.key: record}, {})
     assert LeaseFiles(tmp_path).read() == before
-    following.cover({}, {})
-    following.close()
+    ended = replace(record, progress=replace(record.progress, phase=Phase.ENDED))
+    following.close({record.key: ended})
     closed = LeaseFiles(tmp_path).read()
     assert closed is not None
-    assert closed.closed
+    assert (closed.closed, closed.attempts) == (True, ())

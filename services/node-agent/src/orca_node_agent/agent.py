@@ -286,7 +286,7 @@ class Agent:
         await self.server.close()
         await self._executor.close()
         with contextlib.suppress(SpoolError):
-            await self._thread.quietly(self._guard.close)
+            await self._thread.quietly(self._guard.close, self.spool.records)
         self._thread.close()
         self.spool.close()
 

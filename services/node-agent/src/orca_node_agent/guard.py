@@ -91,12 +91,14 @@ class Guard:
         with _spooling():
             self._files.forget(key)
 
-    def close(self) -> None:
+    def close(self, records: Mapping[str, AttemptRecord]) -> None:
         """Send the watchdog away if nothing needs it; else it stays, and so does the lease."""
         lease = self._lease
-        if lease is not None and not lease.attempts:
-            self._write(replace(lease, closed=True))
-        elif lease is not None:
+        if lease is None:
+            return
+        left = tuple(one for one in lease.attempts if not _is_over(records.get(one.key)))
+        self._write(replace(lease, attempts=left, closed=not left))
+        if left:
             _log.warning("stopped by the watchdog unless an agent comes", ttl_s=lease.ttl_s)
 
     def _name(self, attempts: Iterable[Watched]) -> None:
@@ -152,11 +154,14 @@ def _covered(
     known = [
         Watched(record.key, record.fence)
         for record in records.values()
-        if record.assigned.spec.on_node_loss is OnNodeLoss.REQUEUE
-        and record.progress.phase is not Phase.ENDED
+        if record.assigned.spec.on_node_loss is OnNodeLoss.REQUEUE and not _is_over(record)
     ]
     unknown = [one for one in before if one.key not in records and _runs(observed.get(one.key))]
     return known + unknown
+
+
+def _is_over(record: AttemptRecord | None) -> bool:
+    return record is not None and record.progress.phase is Phase.ENDED
 
 
 def _runs(seen: AttemptObserved | None) -> bool:
