@@ -208,8 +208,7 @@ class FileSnapshots(Generic[S]):
 
     async def read(self, path: Path) -> Folded[S]:
         """Read one snapshot; raises one of UNREADABLE."""
-        content = await asyncio.to_thread(path.read_bytes)
-        head, _, state = content.partition(b"\n")
+        head, state = await asyncio.to_thread(_parts, path)
         header = Header(**json.loads(head))
         await self._check(header, state)
         with _no_collector():
@@ -246,6 +245,12 @@ def _no_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _parts(path: Path) -> tuple[bytes, bytes]:
+    """The header's line and the state, of which no second copy is made: it may be large."""
+    with path.open("rb") as file:
+        return file.readline(), file.read()
 
 
 def _line(header: Header) -> bytes:
