@@ -194,8 +194,6 @@ class FileSnapshots(Generic[S]):
                 self._set_aside(path, error)
                 continue
             self._last = folded.sequence
-            # What was read stays for long: the collector need not look at it ever again.
-            gc.freeze()
             return folded
         return None
 
@@ -237,12 +235,13 @@ class FileSnapshots(Generic[S]):
 @contextlib.contextmanager
 def _no_collector() -> Iterator[None]:
     """Make many objects that all stay: looking through them for garbage again and again would
-    take most of the time (3.2 times as long for a state of 10,000 runs)."""
+    take most of the time (3.2 times as long for a state of 10,000 runs), then and ever after."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was_on:
             gc.enable()
 
