@@ -157,9 +157,13 @@ class DesiredAttempt(_Body):
 
 
 class DesiredQuery(_Body):
-    """Which part of what belongs on the node: the attempts of runs whose id is above ``after``."""
+    """Which part of what belongs on the node: the attempts of runs whose id is above ``after``.
+
+    A node says its ``boot_id``: until placement knows that boot, nothing belongs on it.
+    """
 
     after: UUID | None = None
+    boot_id: UUID | None = None
 
 
 class Desired(_Body):

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from orca_node_agent.agent import Agent, Options
@@ -390,3 +391,17 @@ async def test_metrics_tell_what_the_agent_has_in_hand(tmp_path: Path, bus: Memo
         labels = {"node": NODE, "phase": "started"}
         assert registry.get_sample_value("orca_node_attempts", labels) == 1
         assert registry.get_sample_value("orca_node_spool_full", {"node": NODE}) == 0
+
+
+async def test_nothing_begins_before_placement_knows_the_boot(
+    tmp_path: Path, bus: MemoryBus
+) -> None:
+    """Given placement that knows an earlier boot, then the node offers itself and waits."""
+    bus.known_boot = UUID(int=1)
+    async with running(tmp_path, bus):
+        bus.want(sh("true"))
+        await until(lambda: bus.said(NodeJoined))
+        await asyncio.sleep(1)
+        assert bus.said(TaskStarted) == []
+        bus.known_boot = one(bus.said(NodeJoined)).boot_id
+        await until(lambda: bus.said(TaskFinished))

@@ -254,11 +254,13 @@ class World:
         ]
         return {reason.code.value for reason in said[-1]}
 
-    def desired(self, node: str, after: UUID | None = None, **asker: Any) -> Desired:
+    def desired(
+        self, node: str, after: UUID | None = None, boot_id: UUID | None = None, **asker: Any
+    ) -> Desired:
         """What the node is told."""
         from orca_placement.queries import desired  # noqa: PLC0415
 
-        query = DesiredQuery(after=after)
+        query = DesiredQuery(after=after, boot_id=boot_id)
         return desired(self.state, query, Asker(**({"user": node} | asker)))  # type: ignore[arg-type]
 
     def rows(self, **named: Any) -> list[TaskRow]:

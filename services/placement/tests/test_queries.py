@@ -54,6 +54,15 @@ def test_only_a_node_asks_as_a_node(world: Any) -> None:
     assert len(given.desired("n1").attempts) == 1
 
 
+def test_a_boot_that_placement_does_not_know_yet_is_told_nothing(world: Any) -> None:
+    """What was placed before NodeJoined is read ends with it: begun, it would live twice."""
+    given = world.node("n1").submit("a")
+    known = given.state.nodes["n1"].boot_id
+    assert len(given.desired("n1", boot_id=known).attempts) == 1
+    other = given.desired("n1", boot_id=UUID(int=known.int ^ 1))
+    assert (other.known, other.attempts) == (False, ())
+
+
 def test_phases_follow_a_run(world: Any) -> None:
     """deferred, placed, running, stopping, retrying, ended."""
     seen = []

@@ -84,7 +84,9 @@ class Agent:
         self.spool = Spool(identity.data_dir / "spool.db", options.limits, clock.now_ms())
         self._ledger = ledger = Ledger(self.spool, options.node)
         self._publisher = Publisher(self.spool, ledger, self._thread, bus)
-        self._wishes = Wishes(options.node, bus, self.spool, ledger, self._thread)
+        self._wishes = Wishes(
+            (options.node, identity.boot_id), bus, self.spool, ledger, self._thread
+        )
         self._tail = LogTail(options.node, executor, self.spool, ledger, self._thread, bus)
         bodies = Bodies(executor.name, options.node, options.docker_host)
         self._guard = Guard(identity.data_dir, bodies, options.lease_ttl_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 from orca_runtime.errors import LogUnavailableError
 from orca_runtime.log import Outgoing, Stored
@@ -28,7 +29,7 @@ class MemoryBus:
 
     ``away``: the broker cannot be reached. ``lose_acks``: so many publishes are stored and then
     reported as unknown. ``silent``: the broker is there, placement is not. ``page``: attempts per
-    answer.
+    answer. ``known_boot``: the only boot that is known; None: whichever asks.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class MemoryBus:
         self.silent = False
         self.lose_acks = 0
         self.known = True
+        self.known_boot: UUID | None = None
         self.sequence = 0
         self.page = 1000
         self.attempts: dict[str, DesiredAttempt] = {}
@@ -63,13 +65,14 @@ class MemoryBus:
         """See Bus.ask."""
         if self.away or self.silent:
             raise AskFailedError("away")
-        after = DesiredQuery.model_validate_json(body).after
+        query = DesiredQuery.model_validate_json(body)
+        after, known = query.after, self.known and self.known_boot in (None, query.boot_id)
         wanted = sorted(self.attempts.values(), key=lambda one: one.run_id)
         rest = [one for one in wanted if after is None or one.run_id > after]
         desired = Desired(
             sequence=self.sequence,
-            known=self.known,
-            attempts=tuple(rest[: self.page]),
+            known=known,
+            attempts=tuple(rest[: self.page]) if known else (),
             more=len(rest) > self.page,
         )
         position = str(Position("PLACEMENT", EPOCH, self.sequence))

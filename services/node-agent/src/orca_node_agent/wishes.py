@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import structlog
 from orca_schemas.asks import Desired, DesiredQuery, Reply
@@ -35,8 +36,10 @@ class Wishes:
     """Asks ``placement.desired`` and keeps the newest answer while it is fresh."""
 
     def __init__(
-        self, node: str, bus: Bus, spool: Spool, ledger: Ledger, thread: SpoolThread
+        self, who: tuple[str, UUID], bus: Bus, spool: Spool, ledger: Ledger, thread: SpoolThread
     ) -> None:
+        """``who`` asks: the node's name and its boot id."""
+        node, self._boot_id = who
         self._subject = ask_subject(CLUSTER, node, "placement", "desired")
         self._bus, self._ledger = bus, ledger
         self._thread = thread
@@ -75,10 +78,11 @@ class Wishes:
 
         What was placed in between may be missing: nothing of it is here yet.
         """
-        at, first = await self._part(DesiredQuery())
+        at, first = await self._part(DesiredQuery(boot_id=self._boot_id))
         attempts, more = list(first.attempts), first.more
         while more and attempts:
-            later, part = await self._part(DesiredQuery(after=attempts[-1].run_id))
+            query = DesiredQuery(boot_id=self._boot_id, after=attempts[-1].run_id)
+            later, part = await self._part(query)
             if later < at or not part.attempts:
                 raise AskFailedError("the parts of an answer do not fit together")
             attempts, more = [*attempts, *part.attempts], part.more

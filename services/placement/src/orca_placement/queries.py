@@ -45,9 +45,12 @@ def desired(state: State, query: DesiredQuery | None, ask: Ask) -> Desired:
     """What belongs on the asking node, as much as one answer holds; the node is who asks.
 
     A run keeps its place in the order of ids, so that no page misses what stood before and after.
+    A node of another boot than placement knows is not known: what was placed before its NodeJoined
+    is read will end with it, and must not begin.
     """
     node = state.nodes.get(ask.user) if ask.namespace == CLUSTER else None
-    if node is None:
+    boot_id = query and query.boot_id
+    if node is None or boot_id not in (None, node.boot_id):
         return Desired(sequence=ask.sequence, known=False, attempts=())
     gone, after = frozenset(node.old_runs), str((query and query.after) or "")
     keys = sorted(key for key in node.runs if key not in gone and key > after)
