@@ -446,6 +446,31 @@ def _event(position: str, event: str, role: str, time_ms: int, **more: Any) -> H
     )  # fmt: skip
 
 
+async def test_a_task_that_failed_is_described_with_the_nodes_word_of_it(
+    orca: Orca, services: Any, row: Rows
+) -> None:
+    """Given a failed task without a reason, then what the node said, and where its output is."""
+    services.tasks(row("ended", ID, outcome="failed", node="node-1", attempt=1))
+    services.answers["admission.history"] = lambda _: History(
+        events=(_event("NODE@1#3", "TaskFinished", "node", 9, data={"message": "exit code 3"}),)
+    )
+    services.answers["billing.cost"] = lambda query: Costs(runs=(_cost(query),))
+    ran = await orca("describe", "task", "12345678")
+    assert "  failed: exit code 3" in ran.lines
+    assert "orca logs 12345678" in ran.out
+
+
+async def test_a_task_that_failed_is_followed_to_where_it_is_told_why(
+    orca: Orca, services: Any, row: Rows, manifest: Path
+) -> None:
+    """Given a task that fails without a reason, then the commands that tell why, code 1."""
+    ran = await _submitted_ends_as(
+        orca, services, row, manifest, outcome="failed", node="node-1", attempt=1
+    )
+    assert ran.code == 1
+    assert "why: orca describe task" in ran.err
+
+
 async def test_a_task_is_described_from_submission_to_cost(
     orca: Orca, services: Any, row: Rows
 ) -> None:

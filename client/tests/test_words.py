@@ -64,3 +64,25 @@ def test_a_table_on_a_pipe_is_aligned_and_has_no_colour(capsys: pytest.CaptureFi
     """Given a pipe, then columns are aligned, lines end in no blank, and nothing is cut."""
     screen.table(("ID", "WHY"), [("1", "x" * 300), ("22", "")], "ID")
     assert capsys.readouterr().out == f"ID  WHY\n1   {'x' * 300}\n22\n"
+
+
+@pytest.mark.parametrize(("columns", "beside"), [(80, False), (200, True)])
+def test_a_narrow_terminal_keeps_ids_and_shows_why_below(
+    columns: int, beside: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given a row wider than the terminal, then its id is whole, and WHY has its own table."""
+    monkeypatch.setattr(screen, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    cells = ("1234abcd", "n" * 70, "succeeded", "because of this")
+    screen.table(("ID", "NAME", "STATE", "WHY"), [cells], "STATE", ("ID", "STATE"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert (lines[0][-1] == "WHY") is beside
+    assert lines[1][0] == "1234abcd"
+    assert lines[1][2] == "succeeded"
+    assert (["1234abcd", "because", "of", "this"] in lines) is not beside
+
+
+def test_one_line_without_a_price_is_one() -> None:
+    """Given one or more lines, then the words agree with the number."""
+    assert words.unpriced(1) == "1 line without a price"
+    assert words.unpriced(2) == "2 lines without a price"

@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
         if type(error).__name__ == NO_ARGUMENTS:  # its message is the whole help
             screen.line(error.format_message())
             return exits.USAGE
-        screen.note(f"{error.format_message()}; see orca --help")
+        screen.note(f"{error.format_message().rstrip('.')}; see {_help_of(error)}")
         return error.exit_code
     except OrcaError as error:
         screen.note(str(error))
@@ -103,6 +103,12 @@ def run(arguments: Sequence[str]) -> int:
         # Whoever read our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.FINE
+
+
+def _help_of(error: TyperException) -> str:
+    """The help that lists what could have been written instead."""
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path if context else 'orca'} --help"
 
 
 def main() -> None:

@@ -116,6 +116,7 @@ def _show(view: TaskView, events: Sequence[HistoryEvent], cost: CostRow | str | 
         ]
     )
     _show_reasons(view)
+    _show_end(view, events)
     screen.line()
     columns = ("TIME (UTC)", "POSITION", "EVENT", "BY", "CAUSE")
     screen.table(columns, [_event_cells(event) for event in events])
@@ -133,7 +134,7 @@ def cost_words(cost: CostRow | str | None) -> str:
     if isinstance(cost, str):
         return f"not known: {cost}"
     final = "final" if cost.final else "so far"
-    unpriced = f"; {cost.unpriced} lines without a price" if cost.unpriced else ""
+    unpriced = f"; {words.unpriced(cost.unpriced)}" if cost.unpriced else ""
     return f"{usd(cost.total_pico_usd)} ({final}{unpriced})"
 
 
@@ -149,6 +150,18 @@ def _show_reasons(view: TaskView) -> None:
             screen.line(f"    {numbers}")
         if not view.ended:
             screen.line(f"    goes on {unblocks(reason)}")
+
+
+def _show_end(view: TaskView, events: Sequence[HistoryEvent]) -> None:
+    """What the node said of the end, where it is not the good one and no reason tells it."""
+    ends = [event.data for event in events if event.event == "TaskFinished"]
+    if view.succeeded or view.reasons or not view.ended or not ends:
+        return
+    message = ends[-1].get("message") or "the node gave no reason"
+    screen.line()
+    screen.line("why it ended so:")
+    screen.line(f"  {view.state}: {message}")
+    screen.line(f"    what it wrote: orca logs {words.short(view.task_id)}")
 
 
 def _numbers(reason: Reason) -> str:

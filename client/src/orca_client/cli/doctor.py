@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from orca_client.cli import exits, screen
@@ -13,6 +14,7 @@ from orca_client.cli.get import JSON
 from orca_client.doctor import Finding, Level, examine
 from orca_client.settings import ClientSettings
 
+LEVEL_CHARS = 6
 WHAT_CHARS = 36
 
 
@@ -39,12 +41,15 @@ async def _look(settings: ClientSettings, quiet: bool) -> list[Finding]:
 
 
 def _say(finding: Finding) -> None:
-    text = screen.styled(finding.level.value)
-    text.append(" " * (6 - len(finding.level.value)))
-    text.append(f"{finding.what.ljust(WHAT_CHARS)}{finding.seen}", "default")
-    if finding.remedy and finding.level is not Level.OK:
-        text.append(f" -> {finding.remedy}", "default")
-    if screen.is_terminal():
-        screen.console().print(text)
-    else:
-        screen.line(Text.__str__(text))
+    level, what, seen = finding.level.value, finding.what, finding.seen
+    if finding.remedy and finding.level is not Level.OK and finding.remedy not in seen:
+        seen += f" -> {finding.remedy}"
+    if not screen.is_terminal():
+        screen.line(f"{level.ljust(LEVEL_CHARS)}{what.ljust(WHAT_CHARS)}{seen}")
+        return
+    grid = Table.grid()
+    grid.add_column(width=LEVEL_CHARS)
+    grid.add_column(min_width=WHAT_CHARS, no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(screen.styled(level), Text(what), Text(seen))
+    screen.console().print(grid)

@@ -33,10 +33,15 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(
-    rows: Sequence[Any], columns: Sequence[str], cells: Any, empty: str, state: str | None = None
+    rows: Sequence[Any],
+    columns: Sequence[str],
+    cells: Any,
+    empty: str,
+    state: str | None = None,
+    whole: Sequence[str] = (),
 ) -> int:
     if rows:
-        screen.table(columns, [cells(row) for row in rows], state)
+        screen.table(columns, [cells(row) for row in rows], state, whole)
     else:
         screen.note(empty)
     return exits.FINE
@@ -59,6 +64,7 @@ def _tasks(
             _task_cells,
             "no tasks; submit one: orca submit FILE",
             "STATE",
+            ("ID", "STATE", "TOKENS", "AGE"),
         )
         if more:
             screen.note(f"the newest {limit}; there are more: --limit")

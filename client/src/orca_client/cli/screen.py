@@ -23,6 +23,8 @@ STATE_STYLES = {
     "ready": "green", "ok": "green", "warn": "yellow", "fail": "bold red", "lost": "bold red",
 }  # fmt: skip
 BAD = "red"
+WHY = "WHY"
+MIN_WHY_CHARS = 20
 
 
 def console() -> Console:
@@ -58,11 +60,18 @@ def styled(word: str) -> Text:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], state_column: str | None = None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    state_column: str | None = None,
+    whole: Sequence[str] = (),
 ) -> None:
-    """Write rows under their columns; ``state_column`` is coloured by its words."""
+    """Write rows under their columns; ``state_column`` is coloured by its words.
+
+    A narrow terminal never folds the columns named in ``whole``; where the rest does not fit
+    beside them, a last column WHY becomes a table of its own, by the first column.
+    """
     if is_terminal():
-        console().print(_rich(columns, rows, state_column))
+        _on_terminal(columns, rows, state_column, whole)
         return
     for row in (columns, *rows):
         widths = (max(len(one[i]) for one in (columns, *rows)) for i in range(len(columns)))
@@ -70,10 +79,34 @@ def table(
         line(GAP.join(cells).rstrip())
 
 
-def _rich(columns: Sequence[str], rows: Sequence[Sequence[str]], state_column: str | None) -> Table:
+def _on_terminal(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    state_column: str | None,
+    whole: Sequence[str],
+) -> None:
+    out = console()
+    widths = [max(len(one[i]) for one in (columns, *rows)) for i in range(len(columns))]
+    narrow = sum(widths[:-1]) + len(GAP) * len(widths) + MIN_WHY_CHARS > out.width
+    if columns[-1] != WHY or not narrow:
+        out.print(_rich(columns, rows, state_column, whole))
+        return
+    head, told = [row[:-1] for row in rows], [(row[0], row[-1]) for row in rows if row[-1]]
+    out.print(_rich(columns[:-1], head, state_column, whole))
+    if told:
+        out.print()
+        out.print(_rich((columns[0], WHY), told, None, columns[:1]))
+
+
+def _rich(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    state_column: str | None,
+    whole: Sequence[str],
+) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="fold", no_wrap=column in whole)
     at = columns.index(state_column) if state_column else -1
     for row in rows:
         made.add_row(*(styled(c) if i == at else Text(c) for i, c in enumerate(row)))

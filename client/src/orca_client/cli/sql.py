@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import typer
@@ -39,7 +40,8 @@ def _sql(
     elif answer.columns:
         screen.table(answer.columns, [[_cell(value) for value in row] for row in answer.rows])
         if screen.is_terminal():
-            screen.note(f"{len(answer.rows)} rows")
+            count = len(answer.rows)
+            screen.note(f"{count} {'row' if count == 1 else 'rows'}")
     return exits.FINE
 
 
@@ -47,6 +49,8 @@ def _plain(value: Any) -> Any:
     """A value as JSON and CSV carry it: numbers stay numbers, decimals keep every digit as text."""
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"  # never 0E-12
     return value if isinstance(value, (int, float, bool, list, dict, type(None))) else str(value)
 
 

@@ -123,6 +123,7 @@ async def watch(connection: Connection, sent: Sequence[Submission]) -> int:
         async for known in follow(connection, [(one.task_id, one.namespace) for one in sent]):
             show.update(known)
     if not many:
+        _point_to_why(known)
         await _bills(connection, known)
     return exit_code([known[one.task_id] for one in sent])
 
@@ -133,6 +134,17 @@ def exit_code(views: Sequence[TaskView]) -> int:
     if not bad:
         return exits.FINE
     return exits.REFUSED if all(view.refused for view in bad) else exits.FAILED
+
+
+def _point_to_why(views: Mapping[UUID, TaskView]) -> None:
+    """Where to look for what the table cannot say: a task that ended badly without a reason."""
+    for task_id, view in views.items():
+        if not view.succeeded and not view.reasons:
+            id_ = words.short(task_id)
+            screen.note(
+                f"{words.label(view)}: {view.state}; why: orca describe task {id_}; "
+                f"what it wrote: orca logs {id_}"
+            )
 
 
 async def _bills(connection: Connection, views: Mapping[UUID, TaskView]) -> None:
@@ -146,7 +158,7 @@ async def _bills(connection: Connection, views: Mapping[UUID, TaskView]) -> None
             return
         if cost is not None:
             so_far = "" if cost.final else " so far"
-            unpriced = f", {cost.unpriced} lines without a price" if cost.unpriced else ""
+            unpriced = f", {words.unpriced(cost.unpriced)}" if cost.unpriced else ""
             screen.line(f"{words.label(view)}: cost {usd(cost.total_pico_usd)}{so_far}{unpriced}")
 
 

@@ -111,6 +111,11 @@ def dimension(name: str) -> str:
     }.get(kind, kind) + colon + rest  # fmt: skip
 
 
+def unpriced(lines: int) -> str:
+    """How many lines of a bill have no price."""
+    return f"{lines} {'line' if lines == 1 else 'lines'} without a price"
+
+
 def label(view: TaskView) -> str:
     """A task's namespace and name; a refused one may have none."""
     return f"{view.namespace}/{view.name or '?'}"

@@ -51,6 +51,8 @@ def show_ready(settings: StackSettings) -> None:
         )
     table.add_row("data", str(settings.home()), "kept over restarts")
     console.print(table)
+    if elsewhere := _elsewhere(settings):
+        console.print(f"for orca and its clients: export {elsewhere}", soft_wrap=True)
     if settings.auth:
         for user, what in ((OPERATOR, "sets quotas and prices"), (CLIENT, "submits tasks")):
             path = password_path(settings.home(), user)
@@ -58,6 +60,16 @@ def show_ready(settings: StackSettings) -> None:
                 f"{what}: export ORCA_NATS_USER={user} ORCA_NATS_PASSWORD=$(cat {path})",
                 soft_wrap=True,
             )
+
+
+def _elsewhere(settings: StackSettings) -> str:
+    """What a client must be told because the stack does not listen where clients look."""
+    fields = StackSettings.model_fields
+    told = (
+        ("nats_port", f"ORCA_NATS_URL={settings.nats_url()}"),
+        ("clickhouse_port", f"ORCA_CLICKHOUSE_URL={settings.clickhouse_url()}"),
+    )
+    return " ".join(text for name, text in told if getattr(settings, name) != fields[name].default)
 
 
 def _broker_note(settings: StackSettings) -> str:
