@@ -77,7 +77,7 @@ async def ask(shared_nats: NatsServer, log: JetStreamLog) -> AsyncIterator[Ask_]
     }
     settings = ServiceSettings(nats_url=shared_nats.url)
     server = AskServer("toy", shell, verbs, settings, CollectorRegistry())
-    await server.broker.start()
+    await server.start()
 
     async def asking(verb: str, body: object = None, namespace: str = "_cluster") -> Any:
         data = b"" if body is None else json.dumps(body).encode()

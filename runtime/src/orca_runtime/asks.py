@@ -97,6 +97,11 @@ class AskServer:
         for verb in verbs:
             self._subscribe(verb)
 
+    async def start(self) -> None:
+        """Listen; returns once the broker knows every subscription."""
+        await self.broker.start()
+        await (await self.broker.connect()).flush()
+
     def _subscribe(self, verb: str) -> None:
         async def handle(message: NatsMessage) -> None:
             await self._handle(verb, message)

@@ -134,7 +134,7 @@ async def _run(service: Service, settings: ServiceSettings) -> None:
     if projectors:
         verbs["rebuild"] = Rebuilder(projectors, log, lambda: shell.active).verb()
     asks = AskServer(service.name, shell, verbs, settings, metrics.registry)
-    await asks.broker.start()
+    await asks.start()
     tasks = [
         asyncio.create_task(lease.keep(), name="lease"),
         asyncio.create_task(shell.run(), name="shell"),
