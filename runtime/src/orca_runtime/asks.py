@@ -100,7 +100,11 @@ class AskServer:
     async def start(self) -> None:
         """Listen; returns once the broker knows every subscription."""
         await self.broker.start()
-        await (await self.broker.connect()).flush()
+        nc = await self.broker.connect()
+        # Twice: nats-py writes a flush's PING at once, before the subscriptions that still wait
+        # for its flusher; the second PING comes after them.
+        await nc.flush()
+        await nc.flush()
 
     def _subscribe(self, verb: str) -> None:
         async def handle(message: NatsMessage) -> None:
