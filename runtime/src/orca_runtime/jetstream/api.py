@@ -78,12 +78,18 @@ class Found:
         return found[1].decode("utf-8", "replace") if found else ""
 
 
-async def find_message(link: Link, stream: str, epoch: int, sequence: int) -> Found | None:
+async def find_message(
+    link: Link, stream: str, epoch: int, sequence: int, subject_filter: str | None = None
+) -> Found | None:
     """Read one message from the stream's leader (a direct read may be behind); None if absent.
 
-    Raises LogUnavailableError, RefusedError.
+    With ``subject_filter`` it is the first from ``sequence`` on whose subject fits. Raises
+    LogUnavailableError, RefusedError.
     """
-    answer = await api(link, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
+    query: dict[str, Any] = {"seq": sequence}
+    if subject_filter is not None:
+        query["next_by_subj"] = subject_filter
+    answer = await api(link, f"STREAM.MSG.GET.{stream}", query)
     if answer.get("error", {}).get("err_code") == NOT_FOUND_MESSAGE:
         return None
     check(stream, answer)

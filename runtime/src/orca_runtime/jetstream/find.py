@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-
-from orca_runtime.jetstream.api import api, check
+from orca_runtime.jetstream.api import find_message
 from orca_runtime.jetstream.connect import Link
-from orca_runtime.jetstream.wire import NOT_FOUND_MESSAGE, parse_time_ns
 from orca_runtime.log import Stored
 
 
@@ -19,14 +16,9 @@ async def find(
     """
     found: list[Stored] = []
     while len(found) < limit:
-        query = {"seq": after + 1, "next_by_subj": subject_filter}
-        answer = await api(link, f"STREAM.MSG.GET.{stream}", query)
-        if answer.get("error", {}).get("err_code") == NOT_FOUND_MESSAGE:
+        message = await find_message(link, stream, epoch, after + 1, subject_filter)
+        if message is None:
             break
-        check(stream, answer)
-        message = answer["message"]
-        after = message["seq"]
-        body = base64.b64decode(message.get("data") or "")
-        time_ns = parse_time_ns(message["time"])
-        found.append(Stored(stream, epoch, after, time_ns, message["subject"], body))
+        found.append(message.stored)
+        after = message.stored.sequence
     return found

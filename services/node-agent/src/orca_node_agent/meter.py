@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from orca_schemas.events.usage import CpuUsed, GpuUsed
 from orca_schemas.identifiers import derived_id
@@ -55,16 +56,22 @@ def gpu_milli_of(record: AttemptRecord) -> int:
     return sum(slot.gpu_milli for slot in record.assigned.slots)
 
 
+def _record_id(
+    record: AttemptRecord, numbering: Numbering, interval: Interval, meter: Meter, number: int
+) -> UUID:
+    """The same for the same record whenever it is made; its time bits are the interval's start."""
+    assigned = record.assigned
+    whose = (assigned.run_id, assigned.attempt, numbering.node, meter, numbering.epoch, number)
+    return derived_id(interval.from_ms, *whose)
+
+
 def gpu_used(
     record: AttemptRecord, numbering: Numbering, interval: Interval, number: int
 ) -> GpuUsed:
     """The GPU record of an interval; the attempt holds at least one slot."""
     assigned = record.assigned
     return GpuUsed(
-        record_id=derived_id(
-            interval.from_ms, assigned.run_id, assigned.attempt, numbering.node, Meter.GPU,
-            numbering.epoch, number,
-        ),
+        record_id=_record_id(record, numbering, interval, Meter.GPU, number),
         run_id=assigned.run_id,
         attempt=assigned.attempt,
         fence=assigned.fence,
@@ -74,7 +81,7 @@ def gpu_used(
         gpu_milli=gpu_milli_of(record),
         from_ms=interval.from_ms,
         duration_ms=interval.duration_ms,
-    )  # fmt: skip
+    )
 
 
 def cpu_used(
@@ -83,10 +90,7 @@ def cpu_used(
     """The CPU record of an interval."""
     assigned = record.assigned
     return CpuUsed(
-        record_id=derived_id(
-            interval.from_ms, assigned.run_id, assigned.attempt, numbering.node, Meter.CPU,
-            numbering.epoch, number,
-        ),
+        record_id=_record_id(record, numbering, interval, Meter.CPU, number),
         run_id=assigned.run_id,
         attempt=assigned.attempt,
         fence=assigned.fence,
@@ -95,7 +99,7 @@ def cpu_used(
         cpu_milli=assigned.spec.cpu_milli,
         from_ms=interval.from_ms,
         duration_ms=interval.duration_ms,
-    )  # fmt: skip
+    )
 
 
 def meter_end(meter: Meter, epoch: int, state: MeterState) -> MeterEnd:
